@@ -1,0 +1,91 @@
+"""AnInfoNCE in JAX: contrastive learning that provably recovers latent factors.
+
+    import aninfonce_jax as an
+
+    out = an.aninfonce_loss(view1, view2, concentration)
+
+Names are loaded when they are first used, so that importing the package costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from aninfonce_jax.dgp import conditionals, marginals, products, spaces
+    from aninfonce_jax.dgp.conditionals import concentration_values
+    from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
+    from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
+    from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
+    from aninfonce_jax.evaluation.identifiability import (
+        block_orthogonality,
+        concentration_error,
+        linear_r2,
+        linear_r2_per_factor,
+        mcc,
+        recovered_map,
+    )
+    from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
+    from aninfonce_jax.types import LossOutput, Pairs, PairSource
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "aninfonce_jax.dgp": ("conditionals", "marginals", "products", "spaces"),
+    "aninfonce_jax.dgp.conditionals": ("concentration_values",),
+    "aninfonce_jax.dgp.mixing": ("InvertibleMLP", "draw_mixing"),
+    "aninfonce_jax.dgp.spaces": ("Box", "Product", "Real", "Sphere"),
+    "aninfonce_jax.dgp.stream": ("LatentProcess", "sample_pairs"),
+    "aninfonce_jax.evaluation.identifiability": (
+        "block_orthogonality",
+        "concentration_error",
+        "linear_r2",
+        "linear_r2_per_factor",
+        "mcc",
+        "recovered_map",
+    ),
+    "aninfonce_jax.losses.contrast": ("aninfonce_loss", "infonce_loss", "lp_loss"),
+    "aninfonce_jax.types": ("LossOutput", "PairSource", "Pairs"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Box",
+    "InvertibleMLP",
+    "LatentProcess",
+    "LossOutput",
+    "PairSource",
+    "Pairs",
+    "Product",
+    "Real",
+    "Sphere",
+    "aninfonce_loss",
+    "block_orthogonality",
+    "concentration_error",
+    "concentration_values",
+    "conditionals",
+    "draw_mixing",
+    "infonce_loss",
+    "linear_r2",
+    "linear_r2_per_factor",
+    "lp_loss",
+    "marginals",
+    "mcc",
+    "products",
+    "recovered_map",
+    "sample_pairs",
+    "spaces",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(_HOME[name])
+    # A module of a package becomes its attribute only once it is imported.
+    if name in _HOMES["aninfonce_jax.dgp"]:
+        return importlib.import_module(f"{_HOME[name]}.{name}")
+    return getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,192 @@
+"""Every field of a run's configuration, with its default and meaning."""
+
+import dataclasses
+from typing import Any, Literal
+
+ObjectiveKind = Literal["aninfonce", "infonce", "lp", "supervised"]
+
+
+class ConfigError(ValueError):
+    """A configuration that can't be run; its message is one line for the user."""
+
+
+def _field(default: Any, help_text: str) -> Any:
+    if dataclasses.is_dataclass(default):
+        return dataclasses.field(default_factory=lambda: default, metadata={"help": help_text})
+    return dataclasses.field(default=default, metadata={"help": help_text})
+
+
+@dataclasses.dataclass(frozen=True)
+class ConcentrationConfig:
+    """The true concentrations Λ of the data-generating process."""
+
+    layout: Literal["bimodal", "linear", "constant", "explicit"] = _field(
+        "bimodal", "how the true concentrations Λ are laid out over the factors"
+    )
+    high: float = _field(25.0, "largest Λ: content factors; the value of layout 'constant'")
+    low: float = _field(5.0, "smallest Λ: style factors")
+    values: tuple[float, ...] = _field((), "one Λ per factor, for layout 'explicit'")
+
+
+@dataclasses.dataclass(frozen=True)
+class MixingConfig:
+    """How latents become observations."""
+
+    layers: int = _field(3, "linear layers of the mixing g; 0 observes the latents themselves")
+    activation: Literal["leaky_relu", "elu", "smooth_leaky_relu", "softplus", "none"] = _field(
+        "leaky_relu", "nonlinearity between the mixing's layers"
+    )
+    slope: float = _field(0.2, "negative slope of the mixing's leaky activations")
+    init: Literal["uniform", "orthogonal"] = _field(
+        "uniform", "mixing matrices: uniform with unit columns, or random orthogonal"
+    )
+    candidates: int = _field(25_000, "uniform matrices drawn per layer; the best-conditioned stays")
+
+
+@dataclasses.dataclass(frozen=True)
+class DgpConfig:
+    """The data-generating process."""
+
+    dim: int = _field(10, "number of latent factors d")
+    space: Literal["sphere", "box", "real"] = _field("sphere", "where the latents live")
+    radius: float = _field(1.0, "radius of the sphere")
+    box_low: float = _field(0.0, "lower end of the box, each side")
+    box_high: float = _field(1.0, "upper end of the box, each side")
+    marginal: Literal["uniform", "normal", "laplace", "generalized_normal", "vmf"] = _field(
+        "uniform", "distribution of the anchors"
+    )
+    marginal_scale: float = _field(1.0, "scale of a normal, Laplace or generalised normal marginal")
+    marginal_exponent: float = _field(2.0, "exponent p of a generalised normal marginal")
+    marginal_concentration: float = _field(1.0, "κ of a von Mises–Fisher marginal (north pole)")
+    conditional: Literal[
+        "anisotropic", "vmf", "normal", "laplace", "generalized_normal", "bimodal"
+    ] = _field("anisotropic", "distribution of a positive given its anchor")
+    conditional_exponent: float = _field(2.0, "exponent p of a generalised normal conditional")
+    bimodal_offset: float = _field(
+        0.5, "distance of the two modes of a bimodal conditional from the anchor"
+    )
+    sampler: Literal["exact", "paper"] = _field(
+        "exact", "anisotropic positives: the true density, or the paper's shell rejection"
+    )
+    shell: float = _field(0.1, "half-width of the shell that sampler 'paper' accepts")
+    concentration: ConcentrationConfig = _field(ConcentrationConfig(), "the true Λ")
+    mixing: MixingConfig = _field(MixingConfig(), "how latents become observations")
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderConfig:
+    """The encoder f."""
+
+    widths: tuple[int, ...] = _field(
+        (), "hidden widths of the MLP; empty: the paper's 10d, 50d, 50d, 50d, 50d, 10d"
+    )
+    activation: Literal["leaky_relu", "relu", "gelu", "silu"] = _field(
+        "leaky_relu", "nonlinearity of the encoder (leaky slope 0.01)"
+    )
+    init: Literal["he_normal", "orthogonal", "torch"] = _field(
+        "he_normal", "initial weights; 'torch' is the paper's (PyTorch's default)"
+    )
+    output: Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"] = _field(
+        "sphere", "normalisation of the embeddings; learnable: with a trained scale"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveConfig:
+    """What is minimised."""
+
+    kind: ObjectiveKind = _field("aninfonce", "what is minimised")
+    negatives: Literal["both", "anchors"] = _field(
+        "anchors", "negatives from the anchors only (theory-exact) or from both views (symmetric)"
+    )
+    normalize: bool = _field(True, "normalise embeddings to the unit sphere inside the loss")
+    concentration_transform: Literal["softplus", "exp"] = _field(
+        "exp", "how the free parameter becomes a positive Λ̂"
+    )
+    concentration_start: float = _field(
+        0.7, "Λ̂ (AnInfoNCE) or 1/τ (a trained InfoNCE) at the start"
+    )
+    concentration_jitter: float = _field(
+        0.0, "standard deviation of the free parameter around its start"
+    )
+    temperature: float = _field(1.0, "τ of InfoNCE and the Lp loss")
+    train_temperature: bool = _field(True, "InfoNCE: learn one 1/τ, from concentration_start")
+    exponent: float = _field(2.0, "p of the Lp loss")
+    reduction: Literal["logsumexp", "logmeanexp"] = _field(
+        "logsumexp", "Lp loss: over the keys and the positive, or the mean over the keys"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerConfig:
+    """How it is minimised."""
+
+    name: Literal["adam", "adamw", "sgd", "lars", "muon"] = _field(
+        "muon", "optimiser of the encoder"
+    )
+    learning_rate: float = _field(1e-2, "peak learning rate of the encoder")
+    concentration_learning_rate: float = _field(2e-2, "peak learning rate of Λ̂ (always Adam)")
+    schedule: Literal["cosine", "constant"] = _field("cosine", "learning rates after warm-up")
+    warmup_steps: int = _field(100, "steps of linear warm-up")
+    final_fraction: float = _field(0.01, "learning rate at the end, as a share of the peak")
+    b1: float = _field(0.9, "Adam's β1")
+    b2: float = _field(0.999, "Adam's β2")
+    momentum: float = _field(0.9, "momentum of SGD and LARS")
+    weight_decay: float = _field(0.0, "weight decay of matrices; never of biases or Λ̂")
+    clip_norm: float = _field(0.0, "largest global gradient norm; 0: no clipping")
+    ema_decay: float = _field(0.997, "decay of the averaged parameters that are evaluated; 0: none")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig:
+    """The training loop."""
+
+    steps: int = _field(4000, "optimiser steps")
+    batch_size: int = _field(1000, "positive pairs per step, over all devices")
+    steps_per_dispatch: int = _field(50, "steps compiled into one call to the device")
+    devices: int = _field(0, "local devices to spread the batch over; 0: all of them")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalConfig:
+    """Evaluation during and after training."""
+
+    every: int = _field(250, "steps between evaluations")
+    samples: int = _field(8192, "fresh anchors; half fit the linear map, half score it")
+    floor_batches: int = _field(20, "batches that estimate the ground-truth loss floor")
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckpointConfig:
+    """What is kept to resume from."""
+
+    every: int = _field(1000, "steps between checkpoints")
+    keep: int = _field(3, "latest checkpoints kept, besides the best")
+
+
+@dataclasses.dataclass(frozen=True)
+class LogConfig:
+    """Where metrics go."""
+
+    every: int = _field(50, "steps between rows of training metrics")
+    tensorboard: bool = _field(True, "also write TensorBoard event files")
+    wandb_project: str = _field("", "also log to this Weights & Biases project")
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Everything a run depends on; see each section's fields."""
+
+    name: str = _field("synthetic", "what the run is called in reports")
+    seed: int = _field(0, "seed of everything random")
+    compare: tuple[ObjectiveKind, ...] = _field(
+        (), "objectives to train in turn and report side by side; empty: objective.kind alone"
+    )
+    dgp: DgpConfig = _field(DgpConfig(), "the data-generating process")
+    encoder: EncoderConfig = _field(EncoderConfig(), "the encoder f")
+    objective: ObjectiveConfig = _field(ObjectiveConfig(), "the loss")
+    optimizer: OptimizerConfig = _field(OptimizerConfig(), "the optimiser")
+    train: TrainConfig = _field(TrainConfig(), "the training loop")
+    eval: EvalConfig = _field(EvalConfig(), "evaluation during and after training")
+    checkpoint: CheckpointConfig = _field(CheckpointConfig(), "checkpoints")
+    log: LogConfig = _field(LogConfig(), "metrics")

@@ -1,0 +1,50 @@
+"""Tables for the terminal."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_schema import Config
+
+# Score -> heading and format of its column.
+_COLUMNS = {
+    "step": ("steps", "{:d}"),
+    "r2": ("R²", "{:.4f}"),
+    "r2_content": ("R² content", "{:.4f}"),
+    "r2_style": ("R² style", "{:.4f}"),
+    "mcc_pearson": ("MCC", "{:.4f}"),
+    "concentration_error": ("worst Λ̂ error", "{:.1%}"),
+    "loss": ("loss", "{:.4f}"),
+    "loss_floor": ("floor", "{:.4f}"),
+}
+
+
+def print_config(config: Config) -> None:
+    """Prints every field; what differs from the defaults stands out."""
+    defaults = config_lib.flatten(Config())
+    table = Table(title="config", box=None, title_justify="left")
+    table.add_column("key")
+    table.add_column("value")
+    for name, value in config_lib.flatten(config).items():
+        style = None if value == defaults[name] else "bold"
+        table.add_row(f"{name}", f"{value}", style=style)
+    Console().print(table)
+
+
+def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Prints a row of scores for each run."""
+    shown = [name for name in _COLUMNS if any(s.get(name) is not None for s in results.values())]
+    table = Table(box=None)
+    table.add_column("run")
+    for name in shown:
+        table.add_column(_COLUMNS[name][0], justify="right")
+    for run, scores in results.items():
+        cells = [
+            "–" if scores.get(name) is None else _COLUMNS[name][1].format(scores[name])
+            for name in shown
+        ]
+        table.add_row(run, *cells)
+    Console().print(table)

@@ -1,0 +1,1 @@
+"""Data-generating processes: latent spaces, distributions, mixings."""

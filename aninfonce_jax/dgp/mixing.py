@@ -1,0 +1,181 @@
+"""g: how latents become observations. The paper's invertible MLP."""
+
+import dataclasses
+import functools
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from aninfonce_jax.types import Array
+
+Activation = Literal["leaky_relu", "elu", "smooth_leaky_relu", "softplus", "none"]
+Init = Literal["uniform", "orthogonal"]
+
+_ACTIVATIONS = ("leaky_relu", "elu", "smooth_leaky_relu", "softplus", "none")
+# Entries of the candidate matrices that are held at once while the best is sought.
+_CHUNK_ENTRIES = 2**22
+_NEWTON_STEPS = 12
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class InvertibleMLP:
+    """Square linear layers without bias, an invertible activation between them.
+
+    Attributes:
+      weights: [layers, dim, dim]; no layers make the identity.
+      activation: between layers, not after the last one.
+      slope: of the leaky activations where their input is negative, in (0, 1].
+    """
+
+    weights: Array
+    activation: Activation = dataclasses.field(default="leaky_relu", metadata={"static": True})
+    slope: float = dataclasses.field(default=0.2, metadata={"static": True})
+
+    def __post_init__(self) -> None:
+        if self.activation not in _ACTIVATIONS:
+            names = ", ".join(_ACTIVATIONS)
+            raise ValueError(f"Unknown mixing activation {self.activation!r}; choose from {names}.")
+        if not 0.0 < self.slope <= 1.0:
+            raise ValueError(f"slope must be in (0, 1] for an invertible mixing, got {self.slope}.")
+
+    def __call__(self, latents: Array) -> Array:
+        """Maps latents [n, dim] to observations [n, dim]."""
+        x = latents
+        for index, weight in enumerate(self.weights):
+            x = self._activate(x) if index else x
+            x = x @ weight.astype(x.dtype)
+        return x
+
+    def inverse(self, observations: Array) -> Array:
+        """Maps observations [n, dim] back to latents [n, dim].
+
+        Observations that the mixing can't produce (outside the range of an ELU or a
+        softplus) give NaN.
+        """
+        x = observations
+        layers = self.weights.shape[0]
+        for index in reversed(range(layers)):
+            x = jnp.linalg.solve(self.weights[index].astype(x.dtype).T, x.T).T
+            x = self._deactivate(x) if index else x
+        return x
+
+    def _activate(self, x: Array) -> Array:
+        match self.activation:
+            case "leaky_relu":
+                return jax.nn.leaky_relu(x, self.slope)
+            case "elu":
+                return jax.nn.elu(x)
+            case "smooth_leaky_relu":
+                return self.slope * x + (1.0 - self.slope) * jax.nn.softplus(x)
+            case "softplus":
+                return jax.nn.softplus(x)
+            case _:
+                return x
+
+    def _deactivate(self, y: Array) -> Array:
+        match self.activation:
+            case "leaky_relu":
+                return jnp.where(y > 0, y, y / self.slope)
+            case "elu":
+                return jnp.where(y > 0, y, jnp.log1p(y))
+            case "smooth_leaky_relu":
+                return _invert_smooth_leaky_relu(y, self.slope)
+            case "softplus":
+                return y + jnp.log(-jnp.expm1(-y))
+            case _:
+                return y
+
+
+def draw_mixing(
+    key: Array,
+    dim: int,
+    layers: int = 3,
+    activation: Activation = "leaky_relu",
+    slope: float = 0.2,
+    init: Init = "uniform",
+    candidates: int = 25_000,
+) -> InvertibleMLP:
+    """Draws a mixing.
+
+    Args:
+      key: a random key.
+      dim: number of factors.
+      layers: number of linear layers; 0 observes the latents themselves.
+      activation: between the layers.
+      slope: of the leaky activations.
+      init: "uniform" keeps the best-conditioned of `candidates` matrices with entries
+        uniform in (-1, 1) and unit columns, for each layer; "orthogonal" draws rotations.
+      candidates: for init "uniform".
+
+    Raises:
+      ValueError: a count is out of range or a name unknown.
+    """
+    if dim < 1 or layers < 0 or candidates < 1:
+        raise ValueError(
+            "A mixing needs dim >= 1, layers >= 0 and candidates >= 1, "
+            f"got {dim}, {layers} and {candidates}."
+        )
+    if init == "uniform":
+        weights = _best_conditioned(key, dim, layers, candidates)
+    elif init == "orthogonal":
+        weights = jax.random.orthogonal(key, dim, (layers,))
+    else:
+        raise ValueError(f"Unknown mixing init {init!r}; choose 'uniform' or 'orthogonal'.")
+    return InvertibleMLP(weights, activation, slope)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def _best_conditioned(key: Array, dim: int, layers: int, candidates: int) -> Array:
+    """Returns the best of `candidates` matrices for each layer, [layers, dim, dim].
+
+    All layers and candidates are drawn and ranked in one call. Where they would not fit in
+    memory together, chunks are scanned and the best is carried along.
+    """
+    if layers == 0:
+        return jnp.zeros((0, dim, dim))
+    chunk = max(1, min(candidates, _CHUNK_ENTRIES // (layers * dim**2)))
+    chunks = -(-candidates // chunk)
+
+    def keep_best(best: tuple[Array, Array], index: Array) -> tuple[tuple[Array, Array], None]:
+        shape = (layers, chunk, dim, dim)
+        draws = jax.random.uniform(jax.random.fold_in(key, index), shape, minval=-1.0, maxval=1.0)
+        draws = draws / jnp.linalg.norm(draws, axis=-2, keepdims=True)
+        # Of the last chunk only as many count as make up the number asked for.
+        counts = index * chunk + jnp.arange(chunk) < candidates
+        condition = jnp.where(counts[None, :], _squared_condition(draws), jnp.inf)
+        winner = jnp.argmin(condition, axis=1)
+        layer = jnp.arange(layers)
+        better = condition[layer, winner] < best[0]
+        weights = jnp.where(better[:, None, None], draws[layer, winner], best[1])
+        return (jnp.minimum(best[0], condition[layer, winner]), weights), None
+
+    start = (jnp.full(layers, jnp.inf), jnp.zeros((layers, dim, dim)))
+    (_, weights), _ = jax.lax.scan(keep_best, start, jnp.arange(chunks))
+    return weights
+
+
+def _squared_condition(matrices: Array) -> Array:
+    """Returns the squared condition number of each of matrices [..., dim, dim].
+
+    From the Gram matrix: several times faster than singular values, and as precise as it
+    needs to be for the well-conditioned ones, which alone can win.
+    """
+    gram = jnp.einsum("...ij,...ik->...jk", matrices, matrices, precision=jax.lax.Precision.HIGHEST)
+    eigenvalues = jnp.linalg.eigvalsh(gram)
+    smallest, largest = eigenvalues[..., 0], eigenvalues[..., -1]
+    return jnp.where(smallest > 0, largest / smallest, jnp.inf)
+
+
+def _invert_smooth_leaky_relu(y: Array, slope: float) -> Array:
+    """Solves slope·x + (1 - slope)·softplus(x) = y by Newton's method.
+
+    The function is increasing, convex, and above both x and slope·x, so the smaller of y
+    and y / slope lies right of the root, and the iteration descends to it.
+    """
+    x = jnp.minimum(y, y / slope)
+    for _ in range(_NEWTON_STEPS):
+        value = slope * x + (1.0 - slope) * jax.nn.softplus(x)
+        x = x - (value - y) / (slope + (1.0 - slope) * jax.nn.sigmoid(x))
+    return x

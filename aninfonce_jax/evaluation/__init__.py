@@ -1,0 +1,1 @@
+"""What an encoder recovered, and the report of it."""

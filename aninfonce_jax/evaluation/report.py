@@ -1,0 +1,275 @@
+"""One self-contained page from the files of one or several work directories.
+
+Whatever is missing there is shown as missing; the same files always give the same page.
+"""
+
+import importlib.resources
+import json
+import math
+import pathlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import jinja2
+import markupsafe
+import numpy as np
+
+from aninfonce_jax.evaluation.charts import Chart, draw_charts
+from aninfonce_jax.evaluation.figures import COLORS, RUN_COLORS, Run
+from aninfonce_jax.evaluation.summary import (
+    OBJECTIVE_NAMES,
+    join_words,
+    objective_name,
+    percent,
+    summarize,
+)
+from aninfonce_jax.evaluation.workdir import (
+    RECOVERED_R2,
+    ReportError,
+    WorkDir,
+    as_number,
+    as_vector,
+    read_workdir,
+)
+
+__all__ = ["ReportError", "write_report"]
+
+_OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
+_MISSING = "–"
+
+
+def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> pathlib.Path:
+    """Writes `report.html` and its figures as PNG and SVG.
+
+    Args:
+      workdirs: the runs to compare, in the order to show them; one given twice counts once.
+      output: the folder to write to, made if need be.
+
+    Returns:
+      The path of the page, which needs no other file.
+
+    Raises:
+      ReportError: if a folder is no work directory or holds no evaluation yet.
+    """
+    if not workdirs:
+        raise ReportError("expected at least one work directory to report on, got none")
+    unique = {path.resolve(): path for path in workdirs}
+    runs = [read_workdir(path) for path in unique.values()]
+    labels = run_labels(runs)
+    folder = output / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    colors = _colors(runs)
+    drawn = [
+        _arrays(run, label, color) for run, label, color in zip(runs, labels, colors, strict=True)
+    ]
+    charts = draw_charts(drawn, folder)
+    page = _render(runs, labels, charts)
+    path = output / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+def _arrays(run: WorkDir, label: str, color: str) -> Run:
+    """What the figures need of a work directory."""
+    dim = run.dim
+    rows = run.final.get("map")
+    square = rows if isinstance(rows, list) and len(rows) == dim else [None] * dim
+    floors = [as_number(row.get("loss_floor")) for row in (*run.evals, run.final)]
+    contrastive = run.kind in ("aninfonce", "infonce")
+    return Run(
+        label=label,
+        color=color,
+        loss_family="contrastive" if contrastive else run.kind,
+        train_steps=np.array([as_number(row.get("step")) for row in run.train]),
+        train_loss=np.array([as_number(row.get("loss")) for row in run.train]),
+        eval_steps=np.array([as_number(row.get("step")) for row in run.evals]),
+        eval_loss=np.array([as_number(row.get("loss")) for row in run.evals]),
+        floor=next((floor for floor in reversed(floors) if math.isfinite(floor)), math.nan),
+        r2=np.stack([as_vector(row.get("r2_per_factor"), dim) for row in run.evals]),
+        r2_final=run.r2_final,
+        concentration=np.stack([as_vector(row.get("concentration"), dim) for row in run.evals]),
+        concentration_true=as_vector(run.final.get("concentration_true"), dim),
+        map=np.stack([as_vector(row, dim) for row in square]),
+    )
+
+
+def run_labels(runs: Sequence[WorkDir]) -> list[str]:
+    """A name for each run: its objective, and if that is not enough, what sets it apart."""
+    labels = []
+    for run in runs:
+        same = [other for other in runs if other.kind == run.kind]
+        keys = [key for key in _differing(same) if key not in ("name", "compare")]
+        if len(same) == 1:
+            labels.append(objective_name(run.kind))
+        elif 1 <= len(keys) <= 2:
+            apart = ", ".join(f"{key.rpartition('.')[2]} {_setting(run, key)}" for key in keys)
+            labels.append(f"{objective_name(run.kind)} ({apart})")
+        else:
+            labels.append(f"{objective_name(run.kind)} ({run.name})")
+    count = Counter(labels)
+    return [
+        f"{label} #{labels[: index + 1].count(label)}" if count[label] > 1 else label
+        for index, label in enumerate(labels)
+    ]
+
+
+def _colors(runs: Sequence[WorkDir]) -> list[str]:
+    """An objective keeps its colour from report to report, unless it appears twice."""
+    kinds = [run.kind for run in runs]
+    if len(set(kinds)) == len(kinds) and all(kind in _OBJECTIVE_COLORS for kind in kinds):
+        return [_OBJECTIVE_COLORS[kind] for kind in kinds]
+    return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(len(runs))]
+
+
+def _differing(runs: Sequence[WorkDir]) -> list[str]:
+    """The settings that are not the same in all runs."""
+    keys = dict.fromkeys(key for run in runs for key in run.config)
+    return [key for key in keys if len({_setting(run, key) for run in runs}) > 1]
+
+
+def _setting(run: WorkDir, key: str) -> str:
+    if key not in run.config:
+        return _MISSING
+    value = run.config[key]
+    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
+
+
+def _score(value: float) -> str:
+    return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else _MISSING
+
+
+def format_duration(seconds: float) -> str:
+    """A duration in its two largest units, such as "2 min 31 s"."""
+    if not math.isfinite(seconds):
+        return _MISSING
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def format_steps(run: WorkDir) -> str:
+    """The step of the last evaluation, and of how many if the run has not ended."""
+    step, planned = run.number("step"), as_number(run.config.get("train.steps"))
+    if not math.isfinite(step):
+        return _MISSING
+    return f"{step:,.0f} of {planned:,.0f}" if step < planned else f"{step:,.0f}"
+
+
+_COLUMNS = {
+    "r2": "all",
+    "r2_content": "content",
+    "r2_style": "style",
+    "mcc_pearson": "Pearson",
+    "mcc_spearman": "Spearman",
+    "concentration_error": "error",
+    "loss": "final",
+    "loss_floor": "floor",
+    "step": "steps",
+    "seconds": "time",
+}
+
+
+def _cell(run: WorkDir, key: str) -> str:
+    value = run.number(key)
+    if key == "step":
+        return format_steps(run)
+    if key == "seconds":
+        return format_duration(value)
+    if key == "concentration_error":
+        return f"{100 * value:.1f}%" if math.isfinite(value) else _MISSING
+    return _score(value)
+
+
+def _table(runs: Sequence[WorkDir]) -> list[list[tuple[str, bool]]]:
+    """A row per run of the columns' cells, each with whether it is the best of its column."""
+    columns = []
+    for key in _COLUMNS:
+        cells = [_cell(run, key) for run in runs]
+        columns.append([(cell, cell == _best(runs, key, cells)) for cell in cells])
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _best(runs: Sequence[WorkDir], key: str, cells: Sequence[str]) -> str | None:
+    """The best cell as it is written, so that values alike to the reader are best together."""
+    sign = -1 if key == "concentration_error" else 1
+    known = [
+        (sign * run.number(key), cell)
+        for run, cell in zip(runs, cells, strict=True)
+        if math.isfinite(run.number(key))
+    ]
+    comparable = key == "concentration_error" or key.startswith(("r2", "mcc"))
+    alike = len({cell for _, cell in known}) < 2
+    return max(known)[1] if comparable and not alike else None
+
+
+def _notes(run: WorkDir) -> dict[str, str]:
+    """For each chart, what a run's panel says in numbers."""
+    content, style = run.number("r2_content"), run.number("r2_style")
+    loss, floor, energy = run.number("loss"), run.number("loss_floor"), run.number("block_energy")
+    deviation = run.concentration_deviation
+    by_group = f"content {_score(content)}, style {_score(style)}"
+    return {
+        "loss": f"final {_score(loss)}, floor {_score(floor)}",
+        "r2": by_group if math.isfinite(content + style) else f"mean {_score(run.number('r2'))}",
+        "concentration": f"largest error {100 * deviation:.1f}%"
+        if math.isfinite(deviation)
+        else "",
+        "map": f"{percent(energy)} inside the squares" if math.isfinite(energy) else "",
+    }
+
+
+def _settings(runs: Sequence[WorkDir]) -> list[tuple[str, bool, list[str]]]:
+    """Rows of the settings table: name, whether the runs differ in it, a value per run."""
+    differing = set(_differing(runs))
+    keys = dict.fromkeys(key for run in runs for key in run.config)
+    rows = [(key, key in differing, [_setting(run, key) for run in runs]) for key in keys]
+    parameters = [run.number("parameters") for run in runs]
+    counts = [f"{count:,.0f}" if math.isfinite(count) else _MISSING for count in parameters]
+    return [
+        ("work directory", False, [run.name for run in runs]),
+        ("config hash", False, [run.config_hash or _MISSING for run in runs]),
+        ("trained parameters", False, counts),
+        *rows,
+    ]
+
+
+def unequal_settings(runs: Sequence[WorkDir]) -> list[str]:
+    """Settings besides objective and seed in which the runs differ: a caveat to their contrast."""
+    expected = ("name", "seed", "compare")
+    return [
+        key
+        for key in _differing(runs)
+        if key not in expected and not key.startswith(("objective.", "log.", "checkpoint."))
+    ]
+
+
+def _render(runs: Sequence[WorkDir], labels: Sequence[str], charts: Mapping[str, Chart]) -> str:
+    environment = jinja2.Environment(
+        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    source = importlib.resources.files(__package__).joinpath("report_template.html")
+    environment.filters["svg"] = markupsafe.Markup
+    names = list(dict.fromkeys(str(run.config.get("name", run.name)) for run in runs))
+    bars = "; ".join(
+        f"{label}: {', '.join(_score(value) for value in run.r2_final)}"
+        for run, label in zip(runs, labels, strict=True)
+    )
+    return environment.from_string(source.read_text(encoding="utf-8")).render(
+        title=join_words(names),
+        dims=" or ".join(str(dim) for dim in sorted({run.dim for run in runs})),
+        kinds={run.kind for run in runs},
+        labels=labels,
+        summary=summarize(runs),
+        recovered_r2=RECOVERED_R2,
+        columns=list(_COLUMNS.values()),
+        table=_table(runs),
+        unequal=unequal_settings(runs),
+        charts=charts,
+        notes=[_notes(run) for run in runs],
+        bars=bars,
+        settings=_settings(runs),
+        runs=runs,
+        colors=COLORS,
+    )

@@ -1,0 +1,168 @@
+"""Scores of an encoder on fresh data: during training, and from a checkpoint."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from aninfonce_jax import rng
+from aninfonce_jax.config import check_devices
+from aninfonce_jax.dgp.stream import true_concentration
+from aninfonce_jax.evaluation import identifiability
+from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
+from aninfonce_jax.training import loop
+from aninfonce_jax.training.checkpoint import Checkpoints
+from aninfonce_jax.training.objective import ground_truth_loss
+from aninfonce_jax.training.state import Experiment, build_experiment
+from aninfonce_jax.types import Array, PyTree
+
+
+def make_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
+    """Returns a function from params to every score that the report shows.
+
+    The data are drawn once, from a stream of their own, so that scores along a run differ
+    by the parameters alone. The loss floor does not depend on them and is computed once.
+
+    Args:
+      experiment: the parts of the run.
+      mesh: where to compute.
+
+    Returns:
+      A function from params to a dictionary of numbers and lists.
+    """
+    config = experiment.config
+    truth = true_concentration(config.dgp)
+    key = rng.stream(config.seed, "evaluation")
+    latents, observations = jax.jit(
+        lambda key: experiment.source.anchors(key, config.eval.samples)
+    )(key)
+    true_latents = np.asarray(latents, np.float64)
+    encode = jax.jit(experiment.encode)
+    held_out_loss = _held_out(experiment, mesh, _objective_loss(experiment))
+    floor = float(_held_out(experiment, mesh, _floor_loss(experiment, truth))({}))
+
+    def evaluate(params: PyTree) -> dict[str, Any]:
+        features = np.asarray(encode(params, observations), np.float64)
+        scores: dict[str, Any] = {"loss": float(held_out_loss(params)), "loss_floor": floor}
+        scores |= recovery_scores(true_latents, features, truth)
+        learned = experiment.objective.concentration(params["objective"])
+        scores |= _map_scores(true_latents, features, truth, learned)
+        return scores
+
+    return evaluate
+
+
+def recovery_scores(latents: np.ndarray, features: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """Returns how well each factor can be read off the features.
+
+    Args:
+      latents: true factors [samples, dim].
+      features: embeddings [samples, features].
+      truth: the true Λ [dim].
+
+    Returns:
+      R² in all, per factor, and for content and style; MCC by two correlations.
+    """
+    per_factor = identifiability.linear_r2_per_factor(latents, features)
+    content = identifiability.content_mask(truth)
+    scores = {
+        "r2": float(per_factor.mean()),
+        "r2_per_factor": per_factor.tolist(),
+        "mcc_pearson": identifiability.mcc(latents, features, method="pearson"),
+        "mcc_spearman": identifiability.mcc(latents, features, method="spearman"),
+    }
+    if not content.all():
+        scores["r2_content"] = float(per_factor[content].mean())
+        scores["r2_style"] = float(per_factor[~content].mean())
+    return scores
+
+
+def evaluate_checkpoint(workdir: Path) -> Mapping[str, Any]:
+    """Recomputes every score from the latest checkpoint in `workdir` and writes them there.
+
+    Raises:
+      ConfigError: if the folder holds no run.
+      FileNotFoundError: if the run has not saved a checkpoint yet.
+    """
+    config = loop.read_config(workdir)
+    mesh = make_mesh(check_devices(config, jax.local_device_count()))
+    experiment = build_experiment(config)
+    folder = workdir / loop.CHECKPOINT_FOLDER
+    if not folder.exists():
+        raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+    with Checkpoints(folder, keep=config.checkpoint.keep) as checkpoints:
+        restored = checkpoints.restore_latest(loop.abstract_state(experiment, replicated(mesh)))
+    if restored is None:
+        raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+    params = restored.state.evaluated_params
+    scores = {
+        "step": restored.step,
+        **make_evaluate(experiment, mesh)(params),
+        "parameters": loop.count_parameters(restored.state),
+        "seconds": restored.extra["seconds"],
+    }
+    loop.write_json(workdir / loop.EVAL_FILE, scores)
+    return scores
+
+
+def _objective_loss(experiment: Experiment) -> Callable[..., Array]:
+    def loss(params: PyTree, pairs: Any) -> Array:
+        return experiment.objective(
+            params["objective"], lambda x: experiment.encode(params, x), pairs
+        )[0]
+
+    return loss
+
+
+def _floor_loss(experiment: Experiment, truth: np.ndarray) -> Callable[..., Array]:
+    config = experiment.config
+    floor = ground_truth_loss(config.objective, config.dgp, jnp.asarray(truth, jnp.float32))
+    return lambda _, pairs: floor(pairs.latents1, pairs.latents2)
+
+
+def _held_out(
+    experiment: Experiment, mesh: Mesh, loss: Callable[..., Array]
+) -> Callable[[PyTree], Array]:
+    """Returns the mean of `loss(params, pairs)` over the batches set aside for it."""
+    config = experiment.config
+    root = rng.stream(config.seed, "held-out loss")
+
+    def mean_loss(params: PyTree) -> Array:
+        def one(index: Array) -> Array:
+            key = rng.at_step(root, index)
+            return loss(
+                params, shard_batch(mesh, experiment.source.sample(key, config.train.batch_size))
+            )
+
+        return jnp.mean(jax.lax.map(one, jnp.arange(config.eval.floor_batches)))
+
+    return jax.jit(mean_loss)
+
+
+def _map_scores(
+    latents: np.ndarray, features: np.ndarray, truth: np.ndarray, learned: Array | None
+) -> dict[str, Any]:
+    """Returns Λ̂ beside Λ, and the linear map from true to recovered factors.
+
+    Theory fixes the recovered factors up to order. Distinct Λ̂ tell the order; where the
+    objective has none, the map itself does.
+    """
+    scores: dict[str, Any] = {"concentration_true": truth.tolist()}
+    values = None if learned is None else np.asarray(learned, np.float64)
+    if values is not None:
+        scores["concentration"] = identifiability.match_concentration(truth, values).tolist()
+        scores["concentration_error"] = identifiability.concentration_error(truth, values)
+    tells_order = values is not None and np.ptp(values) > 0
+    matrix = identifiability.recovered_map(latents, features)
+    blocks = identifiability.block_orthogonality(matrix, truth, values if tells_order else None)
+    ordered = np.empty_like(matrix)
+    ordered[np.argsort(-truth, kind="stable")] = matrix[blocks.feature_order]
+    return scores | {
+        "map": ordered.tolist(),
+        "block_energy": blocks.inside,
+        "block_orthogonality": float(blocks.deviations.mean()),
+    }

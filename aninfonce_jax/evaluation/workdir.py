@@ -1,0 +1,158 @@
+"""What a training run left in its work directory, read back from the files.
+
+Reads `config.json`, `metrics.jsonl` and `eval.json`, never a live object, so that every
+number and figure can be made again from what a run left behind. Whatever is missing
+there is NaN or empty here.
+"""
+
+import dataclasses
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from aninfonce_jax.training.metrics import read_metrics
+
+RECOVERED_R2 = 0.9  # from here on the page calls a factor recovered
+
+
+class ReportError(ValueError):
+    """A folder that no report can be made from; its message is one line for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkDir:
+    """What the files of one work directory hold.
+
+    Attributes:
+      name: the folder's own name.
+      kind: the objective, as the config calls it.
+      config: the resolved config, flat: "train.steps" -> 3000.
+      config_hash: its hash, or "".
+      command: the command that repeats the run, or "" if it isn't known.
+      train: rows of training metrics by increasing step.
+      evals: rows of evaluations by increasing step; at least one.
+      final: the last evaluation, with the entries that only `eval.json` has.
+    """
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+    config_hash: str
+    command: str
+    train: list[dict[str, Any]]
+    evals: list[dict[str, Any]]
+    final: dict[str, Any]
+
+    def number(self, key: str) -> float:
+        """A value of the last evaluation; NaN if it was not recorded."""
+        return as_number(self.final.get(key))
+
+    @property
+    def dim(self) -> int:
+        """The number of latent factors."""
+        for key in ("concentration_true", "r2_per_factor", "concentration"):
+            if isinstance(self.final.get(key), list):
+                return len(self.final[key])
+        return int(self.config.get("dgp.dim", 1))
+
+    @property
+    def r2_final(self) -> np.ndarray:
+        """[dim] the last R² of every factor."""
+        return as_vector(self.final.get("r2_per_factor"), self.dim)
+
+    @property
+    def recovered(self) -> int | None:
+        """How many factors were recovered; None if that is not known."""
+        if np.isnan(self.r2_final).any():
+            return None
+        return int((self.r2_final >= RECOVERED_R2).sum())
+
+    @property
+    def concentration_deviation(self) -> float:
+        """The largest |Λ̂/Λ - 1| over the factors; NaN if not known."""
+        learned = as_vector(self.final.get("concentration"), self.dim)
+        true = as_vector(self.final.get("concentration_true"), self.dim)
+        return float(np.max(np.abs(learned / true - 1)))
+
+
+def read_workdir(path: pathlib.Path) -> WorkDir:
+    """Reads the files of one work directory; see `WorkDir`."""
+    if not path.is_dir():
+        raise ReportError(f"no such folder: {path}; expected a work directory of a training run")
+    for name in ("config.json", "metrics.jsonl"):
+        if not (path / name).is_file():
+            raise ReportError(
+                f"{path} is not a work directory: it holds no {name} (looked for config.json "
+                "and metrics.jsonl); pass the --workdir of a training run"
+            )
+    saved = _read_json(path / "config.json")
+    if not isinstance(saved.get("config"), dict):
+        raise ReportError(f"{path / 'config.json'} has no entry 'config' with the run's settings")
+    config = dict(_flatten(saved["config"]))
+    try:
+        rows = read_metrics(path / "metrics.jsonl")
+    except ValueError as error:
+        raise ReportError(str(error)) from error
+    evals = _by_step(rows, "eval")
+    last = _read_json(path / "eval.json") if (path / "eval.json").is_file() else {}
+    if not evals and not last:
+        raise ReportError(
+            f'{path} holds no evaluation yet (no row with "split": "eval" in metrics.jsonl); '
+            "wait for the first one, or lower eval.every"
+        )
+    evals = evals or [last]
+    if last.get("step") in (None, evals[-1].get("step")):
+        last = {**evals[-1], **{key: value for key, value in last.items() if value is not None}}
+    return WorkDir(
+        name=path.resolve().name,
+        kind=str(config.get("objective.kind", "unknown objective")),
+        config=config,
+        config_hash=str(saved.get("hash") or ""),
+        command=str(saved.get("command") or ""),
+        train=_by_step(rows, "train"),
+        evals=evals,
+        final=last,
+    )
+
+
+def _read_json(path: pathlib.Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ReportError(f"{path} is not valid JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ReportError(f"{path} should hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def _by_step(rows: Sequence[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
+    """The rows of one split by increasing step; of a step logged twice (resumed) the later row."""
+    chosen = {row["step"]: dict(row) for row in rows if row.get("split") == split}
+    return [chosen[step] for step in sorted(chosen)]
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves += _flatten(value, f"{prefix}{key}.")
+        else:
+            leaves.append((f"{prefix}{key}", value))
+    return leaves
+
+
+def as_number(value: Any) -> float:
+    """The value if it is a finite number, NaN if it is anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else math.nan
+
+
+def as_vector(values: Any, length: int) -> np.ndarray:
+    """[length] numbers; all NaN if the list is missing or of another length."""
+    if not isinstance(values, list) or len(values) != length:
+        return np.full(length, math.nan)
+    return np.array([as_number(value) for value in values])

@@ -1,0 +1,1 @@
+"""Contrastive losses on plain arrays."""

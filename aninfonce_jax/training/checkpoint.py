@@ -1,0 +1,393 @@
+"""Checkpoints that are either restored exactly or not at all.
+
+Orbax writes a checkpoint into a temporary folder and renames it when it is complete,
+so that a killed process never leaves half of one under a step's name. What Orbax does
+not do is notice damage done later: a flipped bit in a large array restores silently
+wrong. Two layers of checksums close that gap:
+
+* The *record*, a JSON item inside the checkpoint and hence atomic with it, holds the
+  digest of every leaf, taken from the host copy that is saved. Whatever happens between
+  that copy and the restored array is found.
+* The *seal*, a `SHA256SUMS` file over all files of the checkpoint, is added as soon as
+  the save is complete. It finds damage before a parser meets it, names the file, and can
+  be checked by hand: `sha256sum -c SHA256SUMS`. A process killed in the few milliseconds
+  before sealing leaves a checkpoint that its record alone protects.
+
+Reading changes nothing on disk. Only a save tidies up: leftovers of interrupted saves are
+removed, and checkpoints that a restore found damaged are renamed to `<step>.damaged`, so
+that they block neither that step nor a place among those kept, and can still be examined.
+
+Several hosts: a leaf whose global value one process can't see has no digest of its own and
+is protected by the seal, which every process checks, so that all take the same decision.
+"""
+
+import dataclasses
+import logging
+import math
+import pathlib
+import shutil
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
+
+from aninfonce_jax.training import checksums
+from aninfonce_jax.types import PyTree
+
+JSON = Any
+
+_LOG = logging.getLogger(__name__)
+_STATE = "state"
+_RECORD = "record"
+_INTERRUPTED = "*.orbax-checkpoint-tmp*"
+
+
+class CheckpointError(RuntimeError):
+    """No checkpoint can be restored as asked; the message is one line for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+    """A checkpoint, exactly as it was saved.
+
+    Attributes:
+      step: the step it was saved at.
+      state: the arrays, in the structure and with the shardings of the target.
+      extra: the JSON saved along with the state (tuples have become lists).
+      metrics: the scores at that step.
+      problems: one line for each checkpoint that was passed over, and why.
+    """
+
+    step: int
+    state: PyTree
+    extra: dict[str, JSON]
+    metrics: dict[str, float]
+    problems: tuple[str, ...] = ()
+
+
+class Checkpoints:
+    """The checkpoints of one run: the latest few, and the best.
+
+    Args:
+      directory: where they are kept; made if it is missing.
+      keep: number of latest checkpoints kept, besides the best.
+      best_metric: the metric whose largest value marks the best checkpoint.
+    """
+
+    def __init__(self, directory: pathlib.Path, *, keep: int, best_metric: str = "r2") -> None:
+        if keep < 1:
+            raise ValueError(f"keep must be at least 1 checkpoint, got {keep}.")
+        self._directory = pathlib.Path(directory).absolute()
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self._best_metric = best_metric
+        self._sealing: threading.Thread | None = None
+        self._damaged: set[int] = set()
+        self._manager = ocp.CheckpointManager(
+            self._directory,
+            options=ocp.CheckpointManagerOptions(
+                preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(
+                    [ocp.checkpoint_managers.LatestN(keep), _KeepStep(self)]
+                ),
+                # The scores are in our record, where a digest protects them. Orbax's own
+                # metrics file would, once damaged, make its constructor fail or another
+                # checkpoint the best.
+                lightweight_initialize=True,
+                # With the default, threads that wait for a folder which can't be made (disk
+                # full, no permission) keep the process from exiting for five minutes.
+                async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
+            ),
+        )
+        self._scores = self._read_scores()
+
+    def save(
+        self,
+        step: int,
+        state: PyTree,
+        *,
+        extra: Mapping[str, JSON],
+        metrics: Mapping[str, float],
+    ) -> None:
+        """Copies the state to the host and writes it in the background.
+
+        The buffers of `state` may be donated as soon as this returns. A failed write
+        raises at the next call of `save`, `wait` or `close`. A step that is saved already
+        is left as it is: the same step of the same run has the same state.
+
+        Args:
+          step: the number of steps done; must grow.
+          state: a pytree of arrays; typed random keys are allowed.
+          extra: JSON to keep with it.
+          metrics: scores; a `best_metric` that is missing or NaN is never the best.
+        """
+        self.wait()
+        self._tidy()
+        latest = self.latest_step
+        if step in self.all_steps():
+            return
+        if latest is not None and step < latest:
+            raise ValueError(f"checkpoints must go forward: step {step} comes after {latest}.")
+        snapshot = jax.tree.map(_snapshot, state)
+        scores = {name: float(value) for name, value in metrics.items()}
+        record = {
+            "layout": _layout(state),
+            "sha256": {
+                name: checksums.digest_array(leaf) for name, leaf in _named_leaves(snapshot)
+            },
+            "extra": dict(extra),
+            "metrics": scores,
+        }
+        self._scores[step] = _score(scores, self._best_metric)
+        self._manager.save(
+            step,
+            args=ocp.args.Composite(
+                **{
+                    _STATE: ocp.args.StandardSave(snapshot),
+                    _RECORD: ocp.args.JsonSave(checksums.protect(record)),
+                }
+            ),
+            force=True,
+        )
+        if jax.process_index() == 0:
+            self._sealing = threading.Thread(target=self._seal, args=(step,), name="seal")
+            self._sealing.start()
+
+    def restore_latest(self, target: PyTree) -> Restored | None:
+        """Returns the newest checkpoint that is whole; None if there is none at all.
+
+        Args:
+          target: a pytree of `jax.ShapeDtypeStruct` with shardings, or of arrays.
+
+        Raises:
+          CheckpointError: there are checkpoints but none restores, or they hold other
+            arrays than `target`. To start anew silently would lose a run.
+        """
+        self.wait()
+        return self._restore_first(sorted(self.all_steps(), reverse=True), target)
+
+    def restore_best(self, target: PyTree) -> Restored | None:
+        """Returns the whole checkpoint with the best score; see `restore_latest`.
+
+        A checkpoint whose record can't be read may have been the best: such a one is tried
+        first, so that its damage is said.
+        """
+        self.wait()
+        unknown = [step for step in self.all_steps() if step not in self._scores]
+        return self._restore_first(unknown + self._ranked(), target)
+
+    def restore_step(self, step: int, target: PyTree) -> Restored:
+        """Returns the checkpoint of one step; raises CheckpointError if it is damaged."""
+        self.wait()
+        if step not in self.all_steps():
+            known = ", ".join(map(str, self.all_steps())) or "none"
+            raise CheckpointError(
+                f"no checkpoint of step {step} in {self._directory}; there are: {known}."
+            )
+        restored = self._restore_first([step], target)
+        assert restored is not None  # one candidate: restored, or an error was raised
+        return restored
+
+    @property
+    def latest_step(self) -> int | None:
+        """The newest step, whole or not, with the one that is being written."""
+        return max(self.all_steps(), default=None)
+
+    @property
+    def best_step(self) -> int | None:
+        """The step with the best score, the newer one of two alike; None without scores."""
+        best = next(iter(self._ranked()), None)
+        return best if best is not None and self._scores[best] > -math.inf else None
+
+    def all_steps(self) -> tuple[int, ...]:
+        """Returns all steps in ascending order, with the one that is being written."""
+        return tuple(sorted(self._manager.all_steps()))
+
+    def wait(self) -> None:
+        """Waits until the last save is complete and sealed; raises if it failed."""
+        self._manager.wait_until_finished()
+        if self._sealing is not None:
+            self._sealing.join()
+            self._sealing = None
+
+    def close(self) -> None:
+        """Waits, and ends the background threads."""
+        try:
+            self.wait()
+        finally:
+            self._manager.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _ranked(self) -> list[int]:
+        known = [step for step in self.all_steps() if step in self._scores]
+        return sorted(known, key=lambda step: (self._scores[step], step), reverse=True)
+
+    def _read_scores(self) -> dict[int, float]:
+        scores = {}
+        for step in self.all_steps():
+            try:
+                metrics = self._read_record(step)["metrics"]
+            except Exception:
+                continue  # said by the restore that meets it
+            scores[step] = _score(metrics, self._best_metric)
+        return scores
+
+    def _read_record(self, step: int) -> dict[str, Any]:
+        args = ocp.args.Composite(**{_RECORD: ocp.args.JsonRestore()})
+        return checksums.unprotect(self._manager.restore(step, args=args)[_RECORD])
+
+    def _restore_first(self, steps: Sequence[int], target: PyTree) -> Restored | None:
+        """Returns the first of `steps` that is whole, with the problems of those before it."""
+        stored = jax.tree.map(_as_stored, target)
+        problems = [
+            f"{path.name}: a save that was interrupted, ignored"
+            for path in sorted(self._directory.glob(_INTERRUPTED))
+        ]
+        for step in steps:
+            try:
+                record, arrays = self._read(step, _layout(target), stored)
+            except CheckpointError:
+                raise
+            except Exception as error:  # Orbax and TensorStore raise many types on damage
+                self._damaged.add(step)
+                self._scores.pop(step, None)
+                problems.append(f"step {step}: damaged, not used ({_one_line(error)})")
+                _LOG.warning("checkpoint of %s", problems[-1])
+                continue
+            state = jax.tree.map(_as_target, arrays, target)
+            return Restored(step, state, record["extra"], record["metrics"], tuple(problems))
+        if not steps:
+            return None
+        raise CheckpointError(
+            f"no checkpoint in {self._directory} can be restored: {'; '.join(problems)}. "
+            "Repair or remove the folder to start anew."
+        )
+
+    def _read(
+        self, step: int, layout: Mapping[str, str], stored: PyTree
+    ) -> tuple[dict[str, JSON], PyTree]:
+        """Returns record and arrays of a step; any exception but CheckpointError is damage."""
+        checksums.check_seal(self._directory / str(step))
+        record = self._read_record(step)
+        _check_layout(record["layout"], layout, step)
+        args = ocp.args.Composite(**{_STATE: ocp.args.StandardRestore(stored)})
+        arrays = self._manager.restore(step, args=args)[_STATE]
+        for name, array in _named_leaves(arrays):
+            saved, found = record["sha256"][name], checksums.digest_array(array)
+            if None not in (saved, found) and saved != found:
+                raise checksums.DamagedError(f"array {name} differs from what was saved")
+        return record, arrays
+
+    def _seal(self, step: int) -> None:
+        try:
+            self._manager.wait_until_finished()
+        except Exception:
+            return  # nothing to seal; the main thread gets the same exception
+        try:
+            checksums.write_seal(self._directory / str(step))
+        except OSError as error:
+            _LOG.warning("checkpoint of step %d could not be sealed: %s", step, error)
+
+    def _tidy(self) -> None:
+        """Makes room for a save: see the module's docstring."""
+        interrupted = list(self._directory.glob(_INTERRUPTED))
+        if not self._damaged and not interrupted:
+            return
+        if jax.process_index() == 0:
+            for path in interrupted:
+                shutil.rmtree(path, ignore_errors=True)
+            for step in self._damaged:
+                _set_aside(self._directory / str(step))
+        if jax.process_count() > 1:
+            multihost_utils.sync_global_devices("aninfonce_jax:tidy_checkpoints")
+        self._damaged.clear()
+        self._manager.reload()
+
+
+@dataclasses.dataclass(frozen=True)
+class _KeepStep:
+    """Orbax preservation policy: the best step of `checkpoints`, by its own scores."""
+
+    checkpoints: Checkpoints
+
+    def should_preserve(self, infos: Sequence[Any], *, context: Any) -> list[bool]:
+        del context
+        best = self.checkpoints.best_step
+        return [info.step == best for info in infos]
+
+
+def _score(metrics: Mapping[str, float], name: str) -> float:
+    value = metrics.get(name, -math.inf)
+    return -math.inf if math.isnan(value) else value
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _snapshot(leaf: Any) -> Any:
+    """Returns a copy of a leaf that no donation can touch, on the host where possible."""
+    if isinstance(leaf, jax.Array) and _is_key(leaf):
+        leaf = jax.random.key_data(leaf)
+    # np.asarray would be a view of the device's buffer on CPU.
+    return np.array(leaf, copy=True) if checksums.is_visible(leaf) else jnp.copy(leaf)
+
+
+def _as_stored(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Returns what is stored for a leaf of the target, and where it shall be put."""
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is None:
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    stored = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
+    return jax.ShapeDtypeStruct(stored.shape, stored.dtype, sharding=sharding)
+
+
+def _as_target(array: jax.Array, leaf: Any) -> jax.Array:
+    if not _is_key(leaf):
+        return array
+    impl = jax.random.key_impl(jnp.empty((), leaf.dtype))  # not defined on abstract keys
+    return jax.random.wrap_key_data(array, impl=impl)
+
+
+def _named_leaves(tree: PyTree) -> Iterable[tuple[str, Any]]:
+    return ((jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree))
+
+
+def _layout(tree: PyTree) -> dict[str, str]:
+    """Returns dtype and shape of every leaf by its path, as in `float32[10, 3]`."""
+    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _named_leaves(tree)}
+
+
+def _check_layout(saved: Mapping[str, str], asked: Mapping[str, str], step: int) -> None:
+    """Raises if the target asks for other arrays: a mistake of the caller, not damage."""
+    for name in [*asked, *saved]:
+        has, wants = saved.get(name, "nothing"), asked.get(name, "nothing")
+        if has != wants:
+            raise CheckpointError(
+                f"the checkpoint of step {step} holds {has} at {name}, but {wants} was expected: "
+                "was it written with another model or optimiser?"
+            )
+
+
+def _set_aside(folder: pathlib.Path) -> None:
+    """Renames a damaged checkpoint, out of the way but not lost."""
+    target, copy = folder.with_name(f"{folder.name}.damaged"), 1
+    while target.exists():
+        copy += 1
+        target = folder.with_name(f"{folder.name}.damaged-{copy}")
+    if folder.exists():
+        folder.rename(target)
+
+
+def _one_line(error: Exception) -> str:
+    """Returns the first line of an error, short enough for a log."""
+    text = next(iter(str(error).splitlines()), "")[:200]
+    return text if isinstance(error, checksums.DamagedError) else f"{type(error).__name__}: {text}"

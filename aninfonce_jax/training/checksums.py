@@ -1,0 +1,84 @@
+"""Digests of arrays, records and folders, to tell damage from data."""
+
+import hashlib
+import json
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+SEAL = "SHA256SUMS"
+
+
+class DamagedError(Exception):
+    """Something that does not match its checksum."""
+
+
+def is_visible(leaf: Any) -> bool:
+    """Returns whether this process has the global value of a leaf."""
+    if not isinstance(leaf, jax.Array):
+        return True
+    return leaf.is_fully_addressable or leaf.is_fully_replicated
+
+
+def digest_array(array: np.ndarray | jax.Array) -> str | None:
+    """Returns the digest of the global value, None where one process can't see it."""
+    if not is_visible(array):
+        return None
+    return hashlib.sha256(np.asarray(array).tobytes()).hexdigest()
+
+
+def protect(record: Mapping[str, Any]) -> dict[str, str]:
+    """Returns a JSON value together with the digest of its text."""
+    text = json.dumps(record)
+    return {"record": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+
+
+def unprotect(protected: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what `protect` was given; raises DamagedError if it changed since."""
+    text = protected["record"]
+    if hashlib.sha256(text.encode()).hexdigest() != protected["sha256"]:
+        raise DamagedError("its record does not match its own checksum")
+    return json.loads(text)
+
+
+def _digest_files(folder: pathlib.Path) -> dict[str, str]:
+    """Returns the digest of every file below a folder, by its relative path."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and not path.name.startswith(SEAL)
+    }
+
+
+def write_seal(folder: pathlib.Path) -> None:
+    """Writes the digests of all files of a folder into it, as `sha256sum` would."""
+    lines = [f"{digest}  {name}\n" for name, digest in _digest_files(folder).items()]
+    unfinished = folder / f"{SEAL}.tmp"
+    unfinished.write_text("".join(lines))
+    os.replace(unfinished, folder / SEAL)
+
+
+def check_seal(folder: pathlib.Path) -> None:
+    """Raises DamagedError if a file differs from the seal, is missing, or was added."""
+    try:
+        text = (folder / SEAL).read_text()
+    except FileNotFoundError:
+        return  # killed before it was sealed: the record tells
+    sealed = {}
+    for line in text.splitlines():
+        digest, _, name = line.partition("  ")
+        if not name:
+            raise DamagedError(f"file {SEAL} is cut off")
+        sealed[name] = digest
+    found = _digest_files(folder)
+    for name in sorted(sealed.keys() | found.keys()):
+        if name not in found:
+            raise DamagedError(f"file {name} is missing")
+        if name not in sealed:
+            raise DamagedError(f"file {name} is not listed in {SEAL}")
+        if sealed[name] != found[name]:
+            raise DamagedError(f"file {name} does not match its checksum")

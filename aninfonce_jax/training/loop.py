@@ -1,0 +1,328 @@
+"""The training loop: resume, step, evaluate, save, stop.
+
+One loop for every experiment. It knows nothing of data or losses: it is handed an
+experiment and a function that evaluates parameters, and it deals with time, files and
+signals.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, Sharding
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.training.checkpoint import Checkpoints
+from aninfonce_jax.training.metrics import MetricWriter, finite
+from aninfonce_jax.training.progress import Progress, ProgressMode
+from aninfonce_jax.training.state import Experiment, TrainState, build_experiment
+from aninfonce_jax.training.step import Metrics, Step, make_train_step
+from aninfonce_jax.types import Array, PyTree
+
+# Parameters -> scores to write down: numbers, or lists of them.
+Evaluate = Callable[[PyTree], Mapping[str, Any]]
+
+EVAL_FILE = "eval.json"
+CHECKPOINT_FOLDER = "checkpoints"
+# Scores that go to EVAL_FILE alone, not into every row of the metrics.
+DETAILS = ("map", "concentration_true")
+# Scores shown beside the progress line, in this order, where they exist.
+_SHOWN = ("loss", "r2", "r2_content", "r2_style")
+
+
+class DivergedError(RuntimeError):
+    """The loss stopped being finite; the last good state is saved."""
+
+
+class Preempted(Exception):  # noqa: N818 - a request, not an error
+    """The process was asked to stop; the state is saved and the run can be resumed."""
+
+
+class StopSignal:
+    """Turns SIGTERM or Ctrl-C into a flag that the loop reads between two calls to the device.
+
+    Orbax's own preemption signal needs `jax.distributed`, which a single process lacks. A
+    second signal of the same kind acts as if there were no handler, for the impatient.
+    """
+
+    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+    def __init__(self) -> None:
+        self.requested = False
+        self._previous: dict[int, Any] = {}
+
+    def __enter__(self) -> "StopSignal":
+        # Handlers can only be set in the main thread; elsewhere the run is not interruptible.
+        if threading.current_thread() is threading.main_thread():
+            self._previous = {number: signal.getsignal(number) for number in self._SIGNALS}
+            for number in self._SIGNALS:
+                signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True
+        signal.signal(number, self._previous[number])
+
+
+def prepare_workdir(workdir: Path, config: Config, command: str = "") -> None:
+    """Writes the resolved config, or checks that the folder's earlier run had the same.
+
+    Args:
+      workdir: the run's folder; made if it is missing.
+      config: the run.
+      command: what to type to repeat it, for the report.
+
+    Raises:
+      ConfigError: if the folder belongs to another run, or holds something else.
+    """
+    path = workdir / config_lib.CONFIG_FILE
+    if path.exists():
+        changes = config_lib.difference(read_config(workdir), config)
+        if changes:
+            shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (old, new) in changes.items())
+            raise ConfigError(
+                f"{workdir} holds a run with another config ({shown}); "
+                "choose another --workdir, or go back to its config"
+            )
+    elif (workdir / CHECKPOINT_FOLDER).exists():
+        raise ConfigError(f"{workdir} has checkpoints but no {path.name}; choose another --workdir")
+    workdir.mkdir(parents=True, exist_ok=True)
+    write_json(path, {"config": config_lib.to_dict(config), "hash": config_lib.fingerprint(config)})
+
+
+def read_config(workdir: Path) -> Config:
+    """Returns the config of the run in `workdir`, or raises ConfigError."""
+    path = workdir / config_lib.CONFIG_FILE
+    if not path.exists():
+        raise ConfigError(
+            f"{workdir} is not the work directory of a run: it has no {config_lib.CONFIG_FILE}"
+        )
+    try:
+        return config_lib.from_dict(json.loads(path.read_text())["config"])
+    except (json.JSONDecodeError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} can't be read as a config: {error}") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes a JSON file whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(finite(value), indent=2, allow_nan=False))
+    os.replace(partial, path)
+
+
+def count_parameters(state: TrainState) -> int:
+    """Returns how many numbers are trained."""
+    return sum(x.size for x in jax.tree.leaves(state.params))
+
+
+def abstract_state(experiment: Experiment, sharding: Sharding) -> TrainState:
+    """Returns shapes, dtypes and placement of the state, to restore into."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
+        jax.eval_shape(experiment.init_state),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainResult:
+    """How a run ended: its last state and last scores."""
+
+    state: TrainState
+    scores: Mapping[str, Any]
+
+
+def train(
+    config: Config,
+    workdir: Path,
+    make_evaluate: Callable[[Experiment, Mesh], Evaluate],
+    *,
+    progress_mode: ProgressMode = "auto",
+    label: str = "",
+    command: str = "",
+) -> TrainResult:
+    """Trains to the end of `config`, from wherever the run in `workdir` stands.
+
+    Args:
+      config: the run.
+      workdir: where its files are, or are to be.
+      make_evaluate: builds the evaluation from the experiment and its mesh.
+      progress_mode: `auto`, `rich`, `plain` or `off`.
+      label: what the progress line calls the run.
+      command: what to type to repeat the run, for its report.
+
+    Returns:
+      The last state and its scores.
+
+    Raises:
+      ConfigError: if the config does not fit the machine or the work directory.
+      DivergedError: if the loss stopped being finite.
+      Preempted: if the process got SIGTERM.
+    """
+    mesh = make_mesh(config_lib.check_devices(config, jax.local_device_count()))
+    prepare_workdir(workdir, config, command)
+    experiment = build_experiment(config)
+    whole = replicated(mesh)
+    with (
+        Checkpoints(workdir / CHECKPOINT_FOLDER, keep=config.checkpoint.keep) as checkpoints,
+        StopSignal() as stop,
+    ):
+        restored = checkpoints.restore_latest(abstract_state(experiment, whole))
+        if restored is None:
+            state = jax.jit(experiment.init_state, out_shardings=whole)()
+        else:
+            state = restored.state
+        start = int(state.step)
+        with (
+            MetricWriter(
+                workdir,
+                tensorboard=config.log.tensorboard,
+                wandb_project=config.log.wandb_project,
+                wandb_config=config_lib.to_dict(config),
+                resume_step=start,
+            ) as writer,
+            Progress(config.train.steps, start_step=start, mode=progress_mode, label=label) as bar,
+        ):
+            session = _Session(
+                config, workdir, checkpoints, stop, make_evaluate(experiment, mesh), writer, bar
+            )
+            if restored is not None:
+                session.history = list(restored.extra["history"])
+                session.seconds_before = restored.extra["seconds"]
+                for problem in restored.problems:
+                    bar.message(problem)
+                bar.message(f"going on from step {start} of {config.train.steps} in {workdir}")
+            return session.run(state, make_train_step(experiment, mesh))
+
+
+class _Session:
+    """The loop itself, with what it keeps between two calls to the device."""
+
+    def __init__(
+        self,
+        config: Config,
+        workdir: Path,
+        checkpoints: Checkpoints,
+        stop: StopSignal,
+        evaluate: Evaluate,
+        writer: MetricWriter,
+        progress: Progress,
+    ) -> None:
+        self.config = config
+        self.workdir = workdir
+        self.checkpoints = checkpoints
+        self.stop = stop
+        self.evaluate = evaluate
+        self.writer = writer
+        self.progress = progress
+        self.history: list[dict[str, Any]] = []
+        self.seconds_before = 0.0
+        self._started = self._last_log = time.monotonic()
+        self._interval: list[Metrics] = []
+        self._unchecked: Array | None = None
+
+    def run(self, state: TrainState, step_fn: Step) -> TrainResult:
+        config = self.config
+        last = config.train.steps
+        dispatch = config_lib.dispatch_steps(config)
+        step = int(state.step)
+        if not self.history:
+            self._evaluate(step, state)
+        while step < last:
+            state, metrics = step_fn(state)
+            step += dispatch
+            self._interval.append(metrics)
+            if step % config.log.every == 0 or step == last:
+                self._log(step, state)
+            if step % config.eval.every == 0 or step == last:
+                self._evaluate(step, state)
+            if step % config.checkpoint.every == 0 or step == last or self.stop.requested:
+                self._save(step, state)
+            if self.stop.requested and step < last:
+                self.checkpoints.wait()
+                raise Preempted(f"stopped at step {step} of {last}; the state is saved")
+        self.checkpoints.wait()
+        return TrainResult(state, self.history[-1])
+
+    def _log(self, step: int, state: TrainState) -> None:
+        """Writes the means over the steps since the last row."""
+        means = jax.tree.map(lambda *x: jnp.mean(jnp.concatenate(x)), *self._interval)
+        steps = sum(metrics["loss"].size for metrics in self._interval)
+        now = time.monotonic()
+        rate, self._last_log = steps / (now - self._last_log), now
+        self.writer.write(step, "train", {**means, "steps_per_second": rate})
+        # Looks at the row before, which is there already, so that the device is not kept waiting.
+        if self._unchecked is not None and not np.isfinite(self._unchecked):
+            self._require_progress(step, state)
+        self._unchecked = means["loss"]
+        self._interval = []
+        self.progress.update(step, self._shown())
+
+    def _evaluate(self, step: int, state: TrainState) -> None:
+        self._require_progress(step, state)
+        with self.progress.pause():
+            before = time.monotonic()
+            scores = {"step": step, **self.evaluate(state.evaluated_params)}
+            self._last_log += time.monotonic() - before
+        row = {name: value for name, value in scores.items() if name not in DETAILS}
+        self.history.append(row)
+        self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
+        write_json(
+            self.workdir / EVAL_FILE,
+            {**scores, "parameters": count_parameters(state), "seconds": self._seconds()},
+        )
+        self.progress.update(step, self._shown(), force=True)
+
+    def _save(self, step: int, state: TrainState) -> None:
+        self._require_progress(step, state)
+        self._write_checkpoint(step, state)
+
+    def _write_checkpoint(self, step: int, state: TrainState) -> None:
+        # A row still held back would be missing if the process died after this checkpoint.
+        self.writer.flush()
+        self.checkpoints.save(
+            step,
+            state,
+            extra={
+                "config_hash": config_lib.fingerprint(self.config),
+                # A process is stateless: its position is the step itself.
+                "data_position": step,
+                "history": self.history,
+                "seconds": self._seconds(),
+            },
+            metrics={"r2": self.history[-1]["r2"]},
+        )
+
+    def _require_progress(self, step: int, state: TrainState) -> None:
+        """Raises DivergedError if the step function stopped taking steps."""
+        good = int(state.step)
+        if good == step:
+            return
+        self._write_checkpoint(good, state)
+        self.checkpoints.wait()
+        raise DivergedError(
+            f"loss or gradient was not finite at step {good + 1}; the state of step {good} is "
+            f"saved in {self.workdir}: try a lower learning rate or optimizer.clip_norm"
+        )
+
+    def _shown(self) -> dict[str, float]:
+        latest = self.history[-1] if self.history else {}
+        return {name: latest[name] for name in _SHOWN if latest.get(name) is not None}
+
+    def _seconds(self) -> float:
+        return self.seconds_before + time.monotonic() - self._started

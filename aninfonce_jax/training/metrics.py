@@ -1,0 +1,240 @@
+"""What a run writes down while it trains: metric rows, TensorBoard and W&B.
+
+`metrics.jsonl` is the record that reports are made from; the rest is for watching. Rows
+are written one call late: by then the device has finished them, so that logging never
+makes it wait.
+"""
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import pathlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Self, TextIO
+
+import jax
+import numpy as np
+
+Value = jax.Array | np.ndarray | float | Sequence[float]
+
+METRICS_FILE = "metrics.jsonl"
+TENSORBOARD_FOLDER = "tensorboard"
+
+
+class MetricWriter:
+    """Writes rows of metrics; on process 0 only.
+
+    Rows go to `metrics.jsonl`, one JSON object a line: `step`, `split`, then the values,
+    numbers or lists. It is strict JSON: what is not finite becomes null.
+
+    Rows of steps that `resume_step` undoes are removed, so that the file of a resumed run
+    equals that of one that was never interrupted. For this, call `flush` before a
+    checkpoint is saved: a row that is still held back would be lost with the process.
+
+    Args:
+      workdir: the folder of the run; made if it is missing.
+      tensorboard: whether to write TensorBoard event files as well.
+      wandb_project: the Weights & Biases project to log to; empty for none.
+      wandb_config: what W&B shows as the run's configuration.
+      resume_step: the step at which the run goes on; 0 starts anew.
+    """
+
+    def __init__(
+        self,
+        workdir: pathlib.Path,
+        *,
+        tensorboard: bool = True,
+        wandb_project: str = "",
+        wandb_config: Mapping[str, Any] | None = None,
+        resume_step: int = 0,
+    ) -> None:
+        self._pending: tuple[int, str, dict[str, Any]] | None = None
+        self._file: TextIO | None = None
+        self._tensorboard: Any = None
+        self._wandb: Any = None
+        if jax.process_index() != 0:
+            return
+        workdir = pathlib.Path(workdir)
+        workdir.mkdir(parents=True, exist_ok=True)
+        if wandb_project:
+            self._wandb = _start_wandb(workdir, wandb_project, wandb_config or {})
+        _trim(workdir / METRICS_FILE, resume_step)
+        # Line-buffered: every row is in the file before the next one begins.
+        self._file = (workdir / METRICS_FILE).open("a", buffering=1, encoding="utf-8")
+        if tensorboard:
+            self._tensorboard = _start_tensorboard(workdir, resume_step)
+
+    def write(self, step: int, split: str, values: Mapping[str, Value]) -> None:
+        """Takes a row, and writes the one before it.
+
+        Args:
+          step: the step that the values belong to.
+          split: "train" or "eval".
+          values: scalars and vectors, [n]; arrays may still be in computation.
+        """
+        taken = {"step", "split"} & values.keys()
+        if taken:
+            raise ValueError(f"a metric can't be called {' or '.join(sorted(taken))}.")
+        if self._file is None:
+            return
+        row = (int(step), split, {name: _hold(value) for name, value in values.items()})
+        previous, self._pending = self._pending, row
+        if previous is not None:
+            self._emit(*previous)
+
+    def flush(self) -> None:
+        """Writes the row that is held back, waiting for the device if need be."""
+        previous, self._pending = self._pending, None
+        if previous is not None:
+            self._emit(*previous)
+        if self._tensorboard is not None:
+            self._tensorboard.flush()
+
+    def close(self) -> None:
+        """Flushes and closes all files; may be called twice."""
+        if self._file is None:
+            return
+        self.flush()
+        self._file.close()
+        self._file = None
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _emit(self, step: int, split: str, values: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        numbers = {name: np.asarray(value).tolist() for name, value in values.items()}
+        row = {"step": step, "split": split} | {k: finite(v) for k, v in numbers.items()}
+        self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        if self._tensorboard is None and self._wandb is None:
+            return
+        scalars = {f"{split}/{name}": value for name, value in _scalars(numbers).items()}
+        if self._tensorboard is not None:
+            for name, value in scalars.items():
+                self._tensorboard.add_scalar(name, value, global_step=step)
+        if self._wandb is not None:
+            self._wandb.log(scalars, step=step)
+
+
+def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
+    """Returns the rows of a `metrics.jsonl`, null where a value was not finite.
+
+    A last line that was cut off by a killed process is left out; anything else that is not
+    a row raises ValueError with its place.
+    """
+    return [row for _, row in _read_rows(pathlib.Path(path))]
+
+
+def _read_rows(path: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
+    """Returns every complete row, as it stands in the file and parsed."""
+    rows = []
+    # Only a newline ends a row: a cut may leave a part of a character behind.
+    lines = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, start=1):
+        is_cut = number == len(lines)
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            if is_cut:
+                break
+            raise ValueError(f"{path}, line {number}: not valid JSON ({error}).") from error
+        if not (isinstance(row, dict) and isinstance(row.get("step"), int)):
+            if is_cut:
+                break
+            raise ValueError(f"{path}, line {number}: expected an object with an integer step.")
+        rows.append((line.decode(), row))
+    return rows
+
+
+def _trim(path: pathlib.Path, resume_step: int) -> None:
+    """Keeps the complete rows up to `resume_step`, all or nothing."""
+    if not path.exists():
+        return
+    rows = _read_rows(path) if resume_step > 0 else []
+    kept = "".join(f"{text}\n" for text, row in rows if row["step"] <= resume_step).encode()
+    if kept == path.read_bytes():
+        return
+    unfinished = path.with_name(f"{path.name}.tmp")
+    unfinished.write_bytes(kept)
+    os.replace(unfinished, path)
+
+
+def _hold(value: Value) -> Any:
+    """Returns a value that later changes can't reach, its way to the host begun."""
+    if isinstance(value, jax.Array):
+        value.copy_to_host_async()
+        return value
+    return np.array(value)
+
+
+def finite(value: Any) -> Any:
+    """Returns a JSON value with null, which strict JSON has, for NaN and infinities."""
+    if isinstance(value, dict):
+        return {name: finite(entry) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _scalars(values: Mapping[str, Any]) -> dict[str, float]:
+    """Returns one number per name; a vector's entries are name/0, name/1 and so on."""
+    flat: dict[str, float] = {}
+    for name, value in values.items():
+        if isinstance(value, list):
+            flat |= _scalars({f"{name}/{i}": entry for i, entry in enumerate(value)})
+        elif value is not None:
+            flat[name] = value
+    return flat
+
+
+@contextlib.contextmanager
+def _hide_torch() -> Iterator[None]:
+    """Spares us the seconds that tensorboardX spends on importing PyTorch, if it is there."""
+    if "torch" in sys.modules:
+        yield
+        return
+    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
+    try:
+        yield
+    finally:
+        del sys.modules["torch"]
+
+
+def _start_tensorboard(workdir: pathlib.Path, resume_step: int) -> Any:
+    with _hide_torch():
+        import tensorboardX
+
+    folder = workdir / TENSORBOARD_FOLDER
+    # Tells TensorBoard to hide what an earlier attempt wrote beyond this step.
+    purge_step = (resume_step + 1 if resume_step > 0 else 0) if folder.exists() else None
+    return tensorboardX.SummaryWriter(str(folder), purge_step=purge_step)
+
+
+def _start_wandb(workdir: pathlib.Path, project: str, config: Mapping[str, Any]) -> Any:
+    try:
+        import wandb
+    except ImportError as error:
+        raise ImportError(
+            f"logging to the W&B project {project!r} needs wandb: "
+            "pip install aninfonce-jax[wandb], or leave wandb_project empty."
+        ) from error
+    # The same work directory is the same run, so that a resumed run goes on in its curves.
+    run_id = hashlib.sha256(str(workdir.resolve()).encode()).hexdigest()[:16]
+    return wandb.init(
+        project=project,
+        name=workdir.name,
+        id=run_id,
+        resume="allow",
+        config=dict(config),
+        dir=str(workdir),
+    )

@@ -1,0 +1,180 @@
+"""Objectives: what turns an encoder and a batch of pairs into a number to minimise.
+
+An objective owns its own parameters (Λ̂, a temperature), separate from the encoder's, and
+sees the encoder only as a function. So one encoder can serve several objectives at once.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from aninfonce_jax.config_schema import DgpConfig, ObjectiveConfig
+from aninfonce_jax.losses import contrast
+from aninfonce_jax.models.heads import from_positive, to_positive
+from aninfonce_jax.types import Array, Encode, LossOutput, Pairs, Params
+
+Metrics = Mapping[str, Array]
+
+
+class Objective(Protocol):
+    """What the training step needs of an objective."""
+
+    def init(self, key: Array) -> Params:
+        """Returns the objective's own parameters."""
+        ...
+
+    def __call__(self, params: Params, encode: Encode, pairs: Pairs) -> tuple[Array, Metrics]:
+        """Returns the loss and the scalars to log."""
+        ...
+
+    def concentration(self, params: Params) -> Array | None:
+        """Returns the Λ̂ [dim] that the objective believes in, where it has one."""
+        ...
+
+
+def encode_views(encode: Encode, pairs: Pairs) -> tuple[Array, Array]:
+    """Encodes both views in one pass over the encoder.
+
+    The views are interleaved rather than concatenated: then a batch that is split over
+    devices stays where it is.
+    """
+    stacked = jnp.stack([pairs.view1, pairs.view2], axis=1)
+    flat = encode(stacked.reshape(-1, *stacked.shape[2:]))
+    embeddings = flat.reshape(stacked.shape[0], 2, -1)
+    return embeddings[:, 0], embeddings[:, 1]
+
+
+class Contrastive:
+    """InfoNCE, AnInfoNCE or the Lp loss, with what of them is trained."""
+
+    def __init__(self, config: ObjectiveConfig, dim: int) -> None:
+        self._config = config
+        # AnInfoNCE trains a Λ̂ for each factor, InfoNCE one 1/τ for all.
+        sizes = {"aninfonce": dim, "infonce": int(config.train_temperature), "lp": 0}
+        self._trained = sizes[config.kind]
+        self._dim = dim
+
+    def init(self, key: Array) -> Params:
+        """Returns {"concentration": free parameters}, or {} where nothing is trained."""
+        if not self._trained:
+            return {}
+        config = self._config
+        start = from_positive(
+            jnp.float32(config.concentration_start), config.concentration_transform
+        )
+        noise = jax.random.normal(key, (self._trained,), jnp.float32)
+        return {"concentration": start + config.concentration_jitter * noise}
+
+    def __call__(self, params: Params, encode: Encode, pairs: Pairs) -> tuple[Array, Metrics]:
+        """Returns the loss and its parts."""
+        out = self.loss(params, *encode_views(encode, pairs))
+        metrics = {"alignment": out.alignment, "uniformity": out.uniformity, **out.metrics}
+        return out.loss, metrics
+
+    def loss(self, params: Params, view1: Array, view2: Array) -> LossOutput:
+        """Returns the loss of embeddings [batch, dim]."""
+        config = self._config
+        if config.kind == "aninfonce":
+            concentration = self._positive(params)
+            return contrast.aninfonce_loss(
+                view1,
+                view2,
+                concentration,
+                negatives=config.negatives,
+                normalize=config.normalize,
+            )
+        if config.kind == "infonce":
+            temperature = 1 / self._positive(params)[0] if self._trained else config.temperature
+            return contrast.infonce_loss(
+                view1,
+                view2,
+                temperature=temperature,
+                negatives=config.negatives,
+                normalize=config.normalize,
+            )
+        return contrast.lp_loss(
+            view1,
+            view2,
+            p=config.exponent,
+            temperature=config.temperature,
+            negatives=config.negatives,
+            reduction=config.reduction,
+        )
+
+    def concentration(self, params: Params) -> Array | None:
+        """Returns Λ̂ [dim]; InfoNCE's single 1/τ counts for every factor."""
+        if self._config.kind == "lp":
+            return None
+        if not self._trained:
+            return jnp.full((self._dim,), 1 / self._config.temperature)
+        return jnp.broadcast_to(self._positive(params), (self._dim,))
+
+    def _positive(self, params: Params) -> Array:
+        return to_positive(params["concentration"], self._config.concentration_transform)
+
+
+class Supervised:
+    """Mean squared error to the true latents: the upper bound of what f can recover."""
+
+    def init(self, key: Array) -> Params:
+        """Returns no parameters."""
+        del key
+        return {}
+
+    def __call__(self, params: Params, encode: Encode, pairs: Pairs) -> tuple[Array, Metrics]:
+        """Returns the error of both views."""
+        del params
+        if pairs.latents1 is None or pairs.latents2 is None:
+            raise ValueError("a supervised objective needs pairs with known latents")
+        embeddings = jnp.stack(encode_views(encode, pairs))
+        latents = jnp.stack([pairs.latents1, pairs.latents2])
+        error = jnp.mean(jnp.sum(jnp.square(embeddings - latents), axis=-1))
+        return error, {}
+
+    def concentration(self, params: Params) -> None:
+        """Returns None: nothing is believed about Λ."""
+
+
+def build_objective(config: ObjectiveConfig, dim: int) -> Contrastive | Supervised:
+    """Returns the objective of a config for embeddings of dimension `dim`."""
+    return Supervised() if config.kind == "supervised" else Contrastive(config, dim)
+
+
+def ground_truth_loss(
+    config: ObjectiveConfig, dgp: DgpConfig, concentration: Array
+) -> Callable[[Array, Array], Array]:
+    """Returns the loss of a perfect encoder: the floor under every contrastive run.
+
+    The best possible score of a pair is log p(z⁺|z) up to a function of z, so the floor is
+    the loss of the true latents scored by the true conditional, whatever score the trained
+    objective is restricted to.
+
+    Args:
+      config: the objective; its choice of negatives decides the floor.
+      dgp: the data-generating process that made the latents.
+      concentration: the true Λ [dim].
+
+    Returns:
+      A function from the latents of both views [batch, dim] to the floor's estimate; NaN
+      for a conditional whose density has no closed form.
+    """
+
+    def floor(latents1: Array, latents2: Array) -> Array:
+        if config.kind == "supervised":
+            return jnp.zeros(())
+        if dgp.conditional in ("anisotropic", "vmf"):
+            return contrast.aninfonce_loss(
+                latents1, latents2, concentration, negatives=config.negatives, normalize=False
+            ).loss
+        exponents = {"laplace": 1.0, "normal": 2.0, "generalized_normal": dgp.conditional_exponent}
+        if dgp.space == "sphere" or dgp.conditional not in exponents:
+            return jnp.full((), jnp.nan)
+        p = exponents[dgp.conditional]
+        scale = concentration[None] ** (1 / p)
+        return contrast.lp_loss(
+            latents1 * scale, latents2 * scale, p=p, temperature=p, negatives=config.negatives
+        ).loss
+
+    return floor

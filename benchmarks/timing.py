@@ -1,0 +1,33 @@
+"""Fair timing on a noisy machine: contestants take turns, and only ratios are reported."""
+
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+
+def interleave(contestants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list]:
+    """Times every contestant once per round, after one round that is thrown away.
+
+    Args:
+      contestants: functions that return only when their work is done.
+      rounds: how many times to go round.
+
+    Returns:
+      Seconds per round for each contestant.
+    """
+    seconds: dict[str, list] = {name: [] for name in contestants}
+    for turn in range(rounds + 1):
+        for name, run in contestants.items():
+            start = time.perf_counter()
+            run()
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+    return seconds
+
+
+def ratio(seconds: Mapping[str, list], slow: str, fast: str) -> str:
+    """Formats how many times longer `slow` takes: the median over rounds, and quartiles."""
+    quotients = np.asarray(seconds[slow]) / np.asarray(seconds[fast])
+    low, median, high = np.percentile(quotients, [25, 50, 75])
+    return f"{median:.2f}x (quartiles {low:.2f}–{high:.2f})"

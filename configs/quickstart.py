@@ -1,0 +1,25 @@
+"""AnInfoNCE and InfoNCE on a small problem, and a page that shows the difference.
+
+Command: python -m aninfonce_jax.main
+"""
+
+from ml_collections import ConfigDict
+
+from aninfonce_jax.config import default_config
+
+
+def get_config() -> ConfigDict:
+    config = default_config()
+    config.name = "quickstart"
+    config.compare = ("aninfonce", "infonce")
+    config.dgp.dim = 6
+    config.dgp.mixing.candidates = 5000
+    config.encoder.widths = (128, 256, 256, 128)
+    config.optimizer.warmup_steps = 50
+    config.optimizer.ema_decay = 0.98
+    config.train.batch_size = 512
+    config.train.steps = 1000
+    config.eval.every = 50
+    config.eval.samples = 4096
+    config.checkpoint.every = 500
+    return config

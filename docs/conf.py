@@ -1,0 +1,8 @@
+"""Sphinx settings: sphinx-build docs docs/_build."""
+
+project = "aninfonce_jax"
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 3
+html_theme = "furo"
+exclude_patterns = ["_build"]

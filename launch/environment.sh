@@ -1,0 +1,37 @@
+# Sourced by the other launchers: an environment with the package and the extras in $1.
+# Uses the active virtual environment, or makes one in .venv. Does nothing that is done.
+
+fail() {
+  echo "aninfonce_jax: $1" >&2
+  exit 2
+}
+
+extras="${1:-}"
+
+if [ -z "${VIRTUAL_ENV:-}" ] && [ -z "${CONDA_PREFIX:-}" ]; then
+  base="${PYTHON:-python3}"
+  command -v "$base" >/dev/null || fail "no $base found; install Python 3.11 or newer, or set PYTHON"
+  "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "Python 3.11 or newer is needed, $("$base" --version 2>&1) was found; set PYTHON to a newer one"
+  if [ ! -x .venv/bin/python ]; then
+    "$base" -c 'import venv, ensurepip' 2>/dev/null ||
+      fail "$base has no venv module; install it (Debian: apt-get install python3-venv)"
+    echo "making a virtual environment in .venv"
+    "$base" -m venv .venv || fail "could not make a virtual environment in .venv"
+  fi
+  # shellcheck disable=SC1091
+  . .venv/bin/activate
+fi
+
+python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  fail "the active environment has $(python --version 2>&1), Python 3.11 or newer is needed"
+
+# What is installed is a function of these files and the extras: skip pip if none changed.
+stamp="$(python -c 'import sys; print(sys.prefix)')/.aninfonce_jax${extras:+-$extras}"
+wanted="$(cat setup.cfg pyproject.toml | cksum) $PWD"
+if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
+  echo "installing aninfonce_jax${extras:+ with extras: $extras} (a minute or two the first time)"
+  python -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}" ||
+    fail "installation failed; see pip's message above"
+  echo "$wanted" >"$stamp"
+fi

@@ -1,0 +1,70 @@
+"""One strict session: eight CPU devices, no silent rank promotion, warnings are errors.
+
+The device count must be set before jax first looks for devices, hence here and not in
+a test module.
+"""
+
+import atexit
+import os
+import shutil
+import tempfile
+
+_FLAGS = {
+    "--xla_force_host_platform_device_count": "8",
+    # Tests compile much and compute little.
+    "--xla_backend_optimization_level": "0",
+}
+_GIVEN = os.environ.get("XLA_FLAGS", "")
+os.environ["XLA_FLAGS"] = " ".join(
+    [_GIVEN, *(f"{name}={value}" for name, value in _FLAGS.items() if name not in _GIVEN)]
+).strip()
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax  # noqa: E402
+
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Most tests of the loop train the same small run: compile it once in a session.
+_CACHE = tempfile.mkdtemp(prefix="aninfonce-jax-tests-")
+atexit.register(shutil.rmtree, _CACHE, ignore_errors=True)
+jax.config.update("jax_compilation_cache_dir", _CACHE)
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+jax.config.update("jax_persistent_cache_min_entry_size_bytes", 0)
+
+import pytest  # noqa: E402
+
+from aninfonce_jax import config as config_lib  # noqa: E402
+from aninfonce_jax.config_schema import Config  # noqa: E402
+
+SMALL = {
+    "dgp.dim": 4,
+    # Compiles in a fraction of the time that the exact sampler takes.
+    "dgp.space": "real",
+    "dgp.marginal": "normal",
+    "dgp.conditional": "normal",
+    "dgp.mixing.candidates": 50,
+    "encoder.widths": (16, 16),
+    "optimizer.warmup_steps": 2,
+    "train.steps": 12,
+    "train.batch_size": 16,
+    "train.steps_per_dispatch": 2,
+    "eval.every": 4,
+    "eval.samples": 64,
+    "eval.floor_batches": 2,
+    "checkpoint.every": 4,
+    "log.every": 2,
+    "log.tensorboard": False,
+}
+
+
+@pytest.fixture
+def small_config():
+    """Builds the config of a run that takes seconds, with dotted keys changed."""
+
+    def build(**changes: object) -> Config:
+        values = config_lib.default_config()
+        settings = SMALL | {name.replace("__", "."): value for name, value in changes.items()}
+        values.update_from_flattened_dict(settings)
+        return config_lib.from_dict(values)
+
+    return build

@@ -1,0 +1,125 @@
+"""Work directories as training leaves them, and the report of two of them."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from aninfonce_jax.evaluation import report
+
+CONTENT, STYLE = 25.0, 5.0
+
+
+def fake_config(kind="aninfonce", seed=0, dim=10, steps=3000, **changes):
+    config = {
+        "name": "quickstart",
+        "seed": seed,
+        "compare": ["infonce", "aninfonce"],
+        "dgp": {"dim": dim, "concentration": {"layout": "bimodal", "values": []}},
+        "objective": {"kind": kind, "temperature": 1.0},
+        "train": {"steps": steps, "batch_size": 1000},
+    }
+    for key, value in changes.items():
+        section, _, name = key.partition("__")
+        config[section][name] = value
+    return config
+
+
+def fake_map(rng, true, content, style):
+    """Rotations within the blocks of equal Λ, faint where the factors are lost."""
+    dim = true.size
+    result = 0.02 * rng.standard_normal((dim, dim))
+    for value in np.unique(true):
+        block = np.flatnonzero(true == value)
+        r2 = content if value > (true.min() + true.max()) / 2 else style
+        rotation = np.linalg.qr(rng.standard_normal((block.size, block.size)))[0]
+        result[np.ix_(block, block)] += math.sqrt(max(r2, 0)) * rotation
+    return result
+
+
+def fake_row(rng, step, true, content, style, learned, loss):
+    is_content = true > (true.min() + true.max()) / 2
+    r2 = np.where(is_content, content, style) - 0.004 * rng.random(true.size)
+    row = {
+        "step": step,
+        "split": "eval",
+        "r2": float(r2.mean()),
+        "r2_per_factor": r2.tolist(),
+        "mcc_pearson": 0.68,
+        "mcc_spearman": 0.67,
+        "loss": loss,
+        "loss_floor": 4.3521,
+        "block_energy": 0.97,
+        "block_orthogonality": 0.98,
+    }
+    if is_content.any():
+        row |= {
+            "r2_content": float(r2[is_content].mean()),
+            "r2_style": float(r2[~is_content].mean()),
+        }
+    if learned is not None:
+        row |= {
+            "concentration": learned.tolist(),
+            "concentration_error": float(np.abs(learned / true - 1).mean()),
+        }
+    return row
+
+
+def make_workdir(
+    folder, kind="aninfonce", *, content=0.998, style=0.996, dim=10, evals=40, true=None, **config
+):
+    """A work directory as training leaves it, with the final scores that are asked for."""
+    rng = np.random.default_rng(7)
+    true = np.repeat([CONTENT, STYLE], dim // 2) if true is None else np.asarray(true)
+    steps = config.get("steps", 3000)
+    rows = []
+    for step in range(50, steps + 1, 50):
+        progress = 1 - math.exp(-5 * step / steps)
+        loss = 7.6 - progress * 3.22 + 0.02 * rng.standard_normal()
+        rows.append({"step": step, "split": "train", "loss": loss, "accuracy": 0.1})
+    for step in np.linspace(steps / evals, steps, evals).astype(int).tolist():
+        late = step / steps
+        grown = (1 - math.exp(-9 * late)) / (1 - math.exp(-9))
+        slow = (1 / (1 + math.exp(-14 * (late - 0.4)))) / (1 / (1 + math.exp(-8.4)))
+        learned = {
+            "supervised": None,
+            "infonce": np.full(true.size, 0.7 + 14 * grown),
+        }.get(kind, true * (0.05 + 0.93 * slow) + 0.1 * rng.random(true.size))
+        loss = 7.6 - 3.24 * (1 - math.exp(-5 * late))
+        rows.append(fake_row(rng, step, true, content * grown, style * slow, learned, loss))
+    last = rows[-1] | {
+        "map": fake_map(rng, true, content, style).tolist(),
+        "concentration_true": true.tolist(),
+        "parameters": 1_234_567,
+        "seconds": 151.4,
+    }
+    del last["split"]
+    folder.mkdir(parents=True)
+    saved = {"config": fake_config(kind, dim=true.size, **config), "hash": "0123abcd"}
+    (folder / "config.json").write_text(json.dumps(saved))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "eval.json").write_text(json.dumps(last))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def fake_workdir():
+    """Makes a work directory; see `make_workdir`."""
+    return make_workdir
+
+
+@pytest.fixture(scope="session")
+def contrast(fake_workdir, tmp_path_factory):
+    """The usual report: AnInfoNCE finds all, InfoNCE loses style."""
+    base = tmp_path_factory.mktemp("contrast")
+    folders = [
+        fake_workdir(base / "an"),
+        fake_workdir(base / "info", "infonce", content=0.97, style=0.06),
+    ]
+    return folders, report.write_report(folders, base / "out")
+
+
+@pytest.fixture(scope="session")
+def page(contrast):
+    return contrast[1].read_text(encoding="utf-8")

@@ -1,0 +1,49 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from aninfonce_jax.config_schema import DgpConfig, EncoderConfig
+from aninfonce_jax.models.encoders import build_encoder
+
+
+def init(config, dim=4):
+    encoder = build_encoder(config, DgpConfig(dim=dim))
+    x = jax.random.normal(jax.random.key(1), (8, dim))
+    return encoder, x, encoder.init(jax.random.key(0), x)["params"]
+
+
+def test_the_papers_widths_by_default():
+    _, _, params = init(EncoderConfig(), dim=10)
+    widths = [params[f"Dense_{i}"]["kernel"].shape for i in range(7)]
+    assert widths == [(10, 100), (100, 500), *[(500, 500)] * 3, (500, 100), (100, 10)]
+    assert sum(x.size for x in jax.tree.leaves(params)) == 854_210
+
+
+@pytest.mark.parametrize("activation", ["leaky_relu", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("output", ["sphere", "box", "none"])
+def test_embeddings(activation, output):
+    encoder, x, params = init(EncoderConfig((16, 8), activation, output=output))
+    embeddings = jax.jit(encoder.apply)({"params": params}, x)
+    chex.assert_shape(embeddings, (8, 4))
+    chex.assert_type(embeddings, jnp.float32)
+    chex.assert_trees_all_close(embeddings, encoder.apply({"params": params}, x), atol=1e-6)
+
+
+def test_leaky_slope_is_the_papers():
+    encoder, _, params = init(EncoderConfig((4,), output="none"))
+    params = jax.tree.map(jnp.zeros_like, params)
+    for layer in params.values():
+        layer["kernel"] = jnp.eye(4)
+    out = encoder.apply({"params": params}, jnp.array([[-1.0, 2.0, -3.0, 4.0]]))
+    np.testing.assert_allclose(out, [[-0.01, 2.0, -0.03, 4.0]], rtol=1e-6)
+
+
+def test_initialisations_have_their_scale():
+    for name, expected in [("he_normal", 2 / 64), ("torch", 1 / (3 * 64)), ("orthogonal", 2 / 64)]:
+        _, _, params = init(EncoderConfig((64, 64), init=name))
+        kernel = params["Dense_1"]["kernel"]
+        np.testing.assert_allclose(jnp.var(kernel), expected, rtol=0.1)
+        if name == "orthogonal":
+            np.testing.assert_allclose(kernel @ kernel.T, 2 * jnp.eye(64), atol=1e-4)

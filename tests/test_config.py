@@ -1,0 +1,156 @@
+import dataclasses
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_schema import Config, ConfigError
+
+
+def with_value(name, value):
+    """The default config with one dotted key replaced."""
+    values = config_lib.to_dict(Config())
+    *sections, last = name.split(".")
+    section = values
+    for part in sections:
+        section = section[part]
+    section[last] = value
+    return values
+
+
+def message(values):
+    with pytest.raises(ConfigError) as caught:
+        config_lib.from_dict(values)
+    text = str(caught.value)
+    assert "\n" not in text
+    return text
+
+
+def test_defaults_are_valid_and_survive_the_round_trip():
+    config = config_lib.from_dict(config_lib.default_config())
+    assert config == Config()
+    assert config_lib.from_dict(config_lib.to_dict(config)) == config
+
+
+def test_unknown_key_names_the_nearest():
+    assert "unknown config key 'train.bacth_size'; did you mean 'train.batch_size'?" in message(
+        with_value("train.bacth_size", 3)
+    )
+
+
+def test_unknown_key_without_neighbour_lists_the_known():
+    assert "known keys: train.batch_size, train.devices" in message(with_value("train.zzz", 3))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("train.steps", "many", "config.train.steps must be of type int, got 'many'"),
+        ("train.steps", 2.5, "config.train.steps must be of type int, got 2.5"),
+        ("train.steps", True, "config.train.steps must be of type int, got True"),
+        ("train.steps", 0, "config.train.steps must be at least 1, got 0"),
+        ("train.batch_size", 1, "config.train.batch_size must be at least 2, got 1"),
+        ("train.batch_size", -8, "config.train.batch_size must be at least 2, got -8"),
+        ("dgp", 3, "config.dgp must be a section with keys, got 3"),
+        ("dgp.dim", 1, "a sphere needs dgp.dim of at least 2, got 1"),
+        ("dgp.space", "torus", "config.dgp.space must be one of 'sphere', 'box', 'real'"),
+        ("dgp.space", "box", "dgp.conditional='anisotropic' is defined on the sphere"),
+        ("dgp.radius", 0.0, "config.dgp.radius must be above 0, got 0.0"),
+        ("dgp.concentration.low", 30.0, "low=30.0 must not exceed dgp.concentration.high=25.0"),
+        ("dgp.concentration.high", float("nan"), "must be a finite number, got nan"),
+        ("dgp.concentration.values", [1.0], "only read with dgp.concentration.layout='explicit'"),
+        ("dgp.concentration.layout", "explicit", "one Λ for each of dgp.dim=10 factors, got 0"),
+        ("encoder.widths", 5, "config.encoder.widths must be a tuple, got 5"),
+        ("encoder.widths", (5, "x"), "config.encoder.widths[1] must be of type int, got 'x'"),
+        ("encoder.widths", (5, 0), "config.encoder.widths[1] must be at least 1, got 0"),
+        ("encoder.output", "box", "objective.normalize=True would undo encoder.output='box'"),
+        ("optimizer.b2", 1.0, "config.optimizer.b2 must be below 1, got 1.0"),
+        ("optimizer.final_fraction", 2.0, "must be at least 0 and at most 1, got 2.0"),
+        ("optimizer.warmup_steps", 10**9, "must be below train.steps="),
+        ("eval.samples", 20, "eval.samples=20 is too few to score dgp.dim=10 factors"),
+        ("compare", ("infonce", "infonce"), "config.compare names an objective twice"),
+        ("compare", ("simclr",), "config.compare[0] must be one of 'aninfonce'"),
+    ],
+)
+def test_bad_value_gets_one_clear_line(name, value, expected):
+    assert expected in message(with_value(name, value))
+
+
+def test_explicit_concentration():
+    values = with_value(
+        "dgp.concentration", {"layout": "explicit", "values": [1, 2] * 5, "low": 1.0}
+    )
+    assert config_lib.from_dict(values).dgp.concentration.values == (1.0, 2.0) * 5
+    values["dgp"]["concentration"]["values"][3] = -2
+    assert "every Λ must be positive, got -2.0" in message(values)
+
+
+def test_uniform_on_the_reals_is_refused():
+    values = with_value("dgp.space", "real")
+    values["dgp"]["conditional"] = "normal"
+    assert "'uniform' does not exist on dgp.space='real'" in message(values)
+
+
+def test_integers_are_accepted_for_floats():
+    config = config_lib.from_dict(with_value("optimizer.clip_norm", 1))
+    assert isinstance(config.optimizer.clip_norm, float)
+
+
+def test_devices_must_divide_the_batch():
+    config = config_lib.from_dict(with_value("train.batch_size", 1001))
+    with pytest.raises(ConfigError, match=r"batch_size=1001 can't be divided over 8 devices"):
+        config_lib.check_devices(config, 8)
+    config = config_lib.from_dict(with_value("train.devices", 4))
+    assert config_lib.check_devices(config, 8) == 4
+    with pytest.raises(ConfigError, match=r"train.devices=4 but this machine has 2"):
+        config_lib.check_devices(config, 2)
+
+
+def test_override_names():
+    config_lib.check_override_names(["--config.train.steps=3", "--workdir=x", "--config=y.py"])
+    with pytest.raises(ConfigError, match=r"did you mean 'train.steps'\?"):
+        config_lib.check_override_names(["--config.train.stepz=3"])
+    with pytest.raises(ConfigError, match="unknown config key 'lr'; --help lists all keys"):
+        config_lib.check_override_names(["--config.lr=3"])
+
+
+def test_expand_gives_one_run_per_objective():
+    config = config_lib.from_dict(with_value("compare", ("aninfonce", "infonce")))
+    runs = config_lib.expand(config)
+    assert list(runs) == ["aninfonce", "infonce"]
+    assert [run.objective.kind for run in runs.values()] == ["aninfonce", "infonce"]
+    assert all(run.compare == () for run in runs.values())
+    assert list(config_lib.expand(Config())) == ["aninfonce"]
+
+
+def test_difference_ignores_what_does_not_change_the_result():
+    config = Config()
+    logged = dataclasses.replace(config, log=dataclasses.replace(config.log, every=7))
+    assert config_lib.difference(config, logged) == {}
+    assert config_lib.fingerprint(config) == config_lib.fingerprint(logged)
+    seeded = dataclasses.replace(config, seed=3)
+    assert config_lib.difference(config, seeded) == {"seed": (0, 3)}
+    assert config_lib.fingerprint(config) != config_lib.fingerprint(seeded)
+
+
+@settings(deadline=None, derandomize=True, max_examples=50)
+@given(*[st.integers(1, 400)] * 5)
+def test_dispatch_divides_every_interval(steps, dispatch, evaluate, save, log):
+    config = Config()
+    config = dataclasses.replace(
+        config,
+        train=dataclasses.replace(config.train, steps=steps, steps_per_dispatch=dispatch),
+        eval=dataclasses.replace(config.eval, every=evaluate),
+        checkpoint=dataclasses.replace(config.checkpoint, every=save),
+        log=dataclasses.replace(config.log, every=log),
+    )
+    length = config_lib.dispatch_steps(config)
+    assert 1 <= length <= dispatch
+    assert all(n % length == 0 for n in (steps, dispatch, evaluate, save, log))
+
+
+def test_every_field_has_a_meaning():
+    fields = list(config_lib.field_help())
+    assert len(fields) == len(config_lib.flatten(Config())) > 50
+    assert all(meaning and kind for _, _, kind, meaning in fields)

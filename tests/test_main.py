@@ -1,0 +1,171 @@
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import pytest
+
+from aninfonce_jax.main import main
+from aninfonce_jax.training.metrics import read_metrics
+
+ROOT = Path(__file__).resolve().parent.parent
+# A run of seconds, as overrides of the quickstart.
+SMALL = [
+    "--config.dgp.dim=4",
+    "--config.dgp.mixing.candidates=50",
+    "--config.encoder.widths=(16,16)",
+    "--config.train.batch_size=16",
+    "--config.train.steps_per_dispatch=2",
+    "--config.optimizer.warmup_steps=2",
+    "--config.eval.samples=64",
+    "--config.eval.floor_batches=2",
+    "--config.log.every=2",
+    "--config.log.tensorboard=false",
+]
+
+
+def run(*arguments):
+    return main(["main", "--progress=off", *arguments])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--config=nowhere.py"], "config file 'nowhere.py' does not exist"),
+        (["--config", "nowhere.py"], "config file 'nowhere.py' does not exist"),
+        (["--config=setup.cfg"], "config file 'setup.cfg' must be a Python file"),
+        (["--config=configs/synthetic.py:cubic"], "unknown variant 'cubic'; choose one of bimodal"),
+        (["--config.train.stepz=3"], "did you mean 'train.steps'?"),
+        (["--config.train.steps=many"], "invalid literal for int"),
+        (["--config.train.batch_size=-8"], "config.train.batch_size must be at least 2, got -8"),
+        (["--config.train.batch_size=1001"], "can't be divided over 8 devices"),
+        (["--mode=dance"], "value should be one of <train|eval|report>"),
+        (["--wrokdir=x"], "Unknown command line flag 'wrokdir'"),
+        (["extra"], "unexpected argument 'extra'"),
+        (["--mode=eval"], "--workdir is missing"),
+        (["--mode=report", "--workdir=nowhere"], "work directory nowhere does not exist"),
+        (["--mode=report", "--workdir=configs"], "configs holds no run: no config.json"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_two(arguments, expected, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert run(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert expected in err
+    assert err.startswith("aninfonce_jax: ")
+    assert err.count("\n") == 1
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("def get_config(:", "failed to load: SyntaxError"),
+        ("x = 1", "failed to load: AttributeError"),
+        ("def get_config(): return {'nmae': 3}", "unknown config key 'nmae'; did you mean 'name'?"),
+    ],
+)
+def test_a_broken_config_file(source, expected, tmp_path, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+    assert run(f"--config={path}") == 2
+    assert expected in capsys.readouterr().err
+
+
+def test_help_lists_every_key(capsys):
+    assert main(["main", "--help"]) == 0
+    text = capsys.readouterr().out
+    for expected in ("examples:", "train.batch_size = 1000", "dgp.sampler = 'exact'"):
+        assert expected in text
+
+
+def test_help_needs_no_jax():
+    code = "import sys; sys.argv = ['m', '--help']; import aninfonce_jax.main as m;"
+    code += "m.main(sys.argv); assert 'jax' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+
+
+def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
+    assert run(*SMALL, "--config.train.steps=4", f"--workdir={tmp_path}") == 0
+    text = capsys.readouterr().out
+    assert "train.batch_size" in text
+    assert "report.html" in text
+    page = (tmp_path / "report.html").read_text()
+    assert "AnInfoNCE" in page
+    for kind in ("aninfonce", "infonce"):
+        final = json.loads((tmp_path / kind / "eval.json").read_text())
+        assert run("--mode=eval", f"--workdir={tmp_path / kind}") == 0
+        again = json.loads((tmp_path / kind / "eval.json").read_text())
+        assert {**again, "seconds": 0} == {**final, "seconds": 0}
+    (tmp_path / "report.html").unlink()
+    assert run("--mode=report", f"--workdir={tmp_path}") == 0
+    assert (tmp_path / "report.html").read_text() == page
+
+
+# Compiles faster than the exact sampler.
+NORMAL = [
+    "--config.dgp.space=real",
+    "--config.dgp.marginal=normal",
+    "--config.dgp.conditional=normal",
+]
+
+
+def start(workdir, *arguments):
+    """Starts a run of one objective in a process of its own, on one device."""
+    command = [sys.executable, "-m", "aninfonce_jax.main", "--progress=off", *NORMAL]
+    command += ["--config=configs/synthetic.py", *SMALL, f"--workdir={workdir}", *arguments]
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+
+
+def wait_for(condition, process, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert process.poll() is None, process.stderr.read().decode()
+        assert time.monotonic() < deadline, "the run did not get there in time"
+        time.sleep(0.02)
+
+
+def evaluations(workdir):
+    return [row for row in read_metrics(workdir / "metrics.jsonl") if row["split"] == "eval"]
+
+
+def test_terminated_and_killed_runs_end_like_an_uninterrupted_one(tmp_path):
+    """SIGTERM, then kill -9 while checkpoints are being written, then to the end."""
+    often = ["--config.train.steps=60", "--config.checkpoint.every=2", "--config.eval.every=20"]
+    whole = start(tmp_path / "whole", *often)
+    broken = tmp_path / "broken"
+    saved = broken / "checkpoints"
+
+    process = start(broken, *often)
+    wait_for(lambda: (saved / "2").exists(), process)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 75, err.decode()
+    assert "the state is saved; the same command with --workdir=" in err.decode()
+
+    process = start(broken, *often)
+    newest = max(int(p.name) for p in saved.iterdir() if p.name.isdigit())
+    wait_for(lambda: (saved / f"{newest + 8}").exists(), process)
+    time.sleep(random.Random(0).uniform(0, 0.1))
+    process.kill()
+    process.communicate()
+
+    process = start(broken, *often)
+    _, err = process.communicate(timeout=240)
+    assert process.returncode == 0, err.decode()
+    _, err = whole.communicate(timeout=240)
+    assert whole.returncode == 0, err.decode()
+    assert evaluations(broken) == evaluations(tmp_path / "whole")
+    assert [row["step"] for row in evaluations(broken)] == [0, 20, 40, 60]

@@ -1,0 +1,162 @@
+import json
+import os
+import signal
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.evaluation.runner import make_evaluate
+from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.training import loop
+from aninfonce_jax.training.checkpoint import Checkpoints
+from aninfonce_jax.training.metrics import read_metrics
+from aninfonce_jax.training.step import make_train_step
+
+# Fields of a row that measure the machine, not the run.
+TIMINGS = {"steps_per_second"}
+
+
+def train(config, workdir):
+    return loop.train(config, workdir, make_evaluate, progress_mode="off")
+
+
+def saved_state(config, workdir):
+    experiment = loop.build_experiment(config)
+    with Checkpoints(workdir / loop.CHECKPOINT_FOLDER, keep=3) as checkpoints:
+        target = loop.abstract_state(experiment, replicated(make_mesh(8)))
+        return jax.device_get(checkpoints.restore_latest(target).state)
+
+
+def rows(workdir):
+    return [
+        {name: value for name, value in row.items() if name not in TIMINGS}
+        for row in read_metrics(workdir / "metrics.jsonl")
+    ]
+
+
+def assert_same_run(config, one, other):
+    chex.assert_trees_all_equal(
+        jax.tree.map(np.asarray, jax.tree.leaves(saved_params(config, one))),
+        jax.tree.map(np.asarray, jax.tree.leaves(saved_params(config, other))),
+    )
+    assert rows(one) == rows(other)
+
+
+def saved_params(config, workdir):
+    state = saved_state(config, workdir)
+    return {"params": state.params, "opt_state": state.opt_state, "step": state.step}
+
+
+def test_a_run_leaves_everything_behind(small_config, tmp_path):
+    config = small_config()
+    result = train(config, tmp_path)
+    assert int(result.state.step) == config.train.steps
+    assert loop.read_config(tmp_path) == config
+    evaluations = [row for row in rows(tmp_path) if row["split"] == "eval"]
+    assert [row["step"] for row in evaluations] == [0, 4, 8, 12]
+    logged = [row for row in rows(tmp_path) if row["split"] == "train"]
+    assert [row["step"] for row in logged] == [2, 4, 6, 8, 10, 12]
+    final = json.loads((tmp_path / loop.EVAL_FILE).read_text())
+    assert final["step"] == 12
+    assert np.shape(final["map"]) == (4, 4)
+    assert final["r2"] == evaluations[-1]["r2"] == result.scores["r2"]
+    assert len(final["concentration"]) == 4
+    assert final["loss_floor"] < final["loss"]
+
+
+def test_a_finished_run_is_not_run_again(small_config, tmp_path):
+    config = small_config()
+    first = train(config, tmp_path)
+    before = rows(tmp_path)
+    again = train(config, tmp_path)
+    assert again.scores == first.scores
+    assert rows(tmp_path) == before
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monkeypatch, calls):
+    config = small_config(optimizer__ema_decay=0.9)
+    train(config, tmp_path / "whole")
+
+    def make_step_that_is_terminated(*args):
+        step, done = make_train_step(*args), 0
+
+        def run(state):
+            nonlocal done
+            done += 1
+            if done == calls:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(state)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "make_train_step", make_step_that_is_terminated)
+        with pytest.raises(loop.Preempted, match=rf"stopped at step {2 * calls} of 12"):
+            train(config, tmp_path / "stopped")
+    train(config, tmp_path / "stopped")
+    assert_same_run(config, tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_another_config_is_refused_with_the_difference(small_config, tmp_path):
+    train(small_config(train__steps=4), tmp_path)
+    with pytest.raises(ConfigError, match=r"another config \(seed: 0 -> 7\)"):
+        train(small_config(train__steps=4, seed=7), tmp_path)
+    train(small_config(train__steps=4, log__every=4), tmp_path)
+
+
+def test_checkpoints_without_config_are_refused(small_config, tmp_path):
+    (tmp_path / loop.CHECKPOINT_FOLDER).mkdir()
+    with pytest.raises(ConfigError, match=r"has checkpoints but no config.json"):
+        train(small_config(), tmp_path)
+
+
+def test_an_unreadable_config_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"is not the work directory of a run"):
+        loop.read_config(tmp_path)
+    (tmp_path / config_lib.CONFIG_FILE).write_text("{")
+    with pytest.raises(ConfigError, match=r"can't be read as a config"):
+        loop.read_config(tmp_path)
+
+
+def test_divergence_keeps_the_last_good_state(small_config, tmp_path):
+    config = small_config(
+        optimizer__name="sgd",
+        optimizer__learning_rate=1e30,
+        optimizer__schedule="constant",
+        optimizer__warmup_steps=0,
+        encoder__output="none",
+        objective__normalize=False,
+    )
+    with pytest.raises(loop.DivergedError, match=r"not finite at step \d+; the state of step"):
+        train(config, tmp_path)
+    state = saved_state(config, tmp_path)
+    chex.assert_tree_all_finite(state.params)
+    assert 0 < int(state.step) < 12
+
+
+def test_damaged_checkpoint_falls_back_and_ends_the_same(small_config, tmp_path):
+    config = small_config()
+    train(config, tmp_path / "whole")
+    train(config, tmp_path / "damaged")
+    latest = tmp_path / "damaged" / loop.CHECKPOINT_FOLDER / "12"
+    biggest = max((p for p in latest.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    content = bytearray(biggest.read_bytes())
+    content[len(content) // 2] ^= 1
+    biggest.write_bytes(content)
+    train(config, tmp_path / "damaged")
+    assert_same_run(config, tmp_path / "whole", tmp_path / "damaged")
+
+
+def test_stop_signal_restores_the_handlers():
+    before = signal.getsignal(signal.SIGTERM)
+    with loop.StopSignal() as stop:
+        assert not stop.requested
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+        assert signal.getsignal(signal.SIGTERM) == before
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,117 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import aninfonce_jax.losses.contrast as contrast
+from aninfonce_jax.config_schema import DgpConfig, ObjectiveConfig
+from aninfonce_jax.training.objective import (
+    Contrastive,
+    Supervised,
+    build_objective,
+    encode_views,
+    ground_truth_loss,
+)
+from aninfonce_jax.types import Pairs
+
+DIM = 3
+VIEW1, VIEW2 = jax.random.normal(jax.random.key(0), (2, 8, DIM))
+PAIRS = Pairs(VIEW1, VIEW2, VIEW1, VIEW2)
+
+
+def identity(x):
+    return x
+
+
+def test_views_come_back_in_their_order():
+    first, second = encode_views(lambda x: 2 * x, PAIRS)
+    chex.assert_trees_all_equal((first, second), (2 * VIEW1, 2 * VIEW2))
+
+
+def test_images_are_encoded_whole():
+    images = jnp.ones((4, 5, 6, 3))
+    first, second = encode_views(lambda x: x.reshape(x.shape[0], -1)[:, :7], Pairs(images, images))
+    chex.assert_shape((first, second), (4, 7))
+
+
+def test_aninfonce_uses_its_own_concentration():
+    objective = build_objective(ObjectiveConfig(concentration_start=4.0), DIM)
+    params = objective.init(jax.random.key(0))
+    np.testing.assert_allclose(objective.concentration(params), [4.0] * DIM, rtol=1e-6)
+    loss, metrics = objective(params, identity, PAIRS)
+    expected = contrast.aninfonce_loss(VIEW1, VIEW2, jnp.full((DIM,), 4.0))
+    np.testing.assert_allclose(loss, expected.loss, rtol=1e-6)
+    np.testing.assert_allclose(metrics["alignment"] + metrics["uniformity"], loss, rtol=1e-5)
+    grads = jax.grad(lambda p: objective(p, identity, PAIRS)[0])(params)
+    chex.assert_tree_all_finite(grads)
+    assert (grads["concentration"] != 0).all()
+
+
+def test_jitter_spreads_the_start():
+    objective = build_objective(ObjectiveConfig(concentration_jitter=0.1), DIM)
+    values = objective.concentration(objective.init(jax.random.key(0)))
+    assert jnp.ptp(values) > 0
+
+
+def test_infonce_trains_one_temperature_or_none():
+    trained = build_objective(ObjectiveConfig("infonce", concentration_start=2.0), DIM)
+    params = trained.init(jax.random.key(0))
+    chex.assert_shape(params["concentration"], (1,))
+    fixed = build_objective(
+        ObjectiveConfig("infonce", train_temperature=False, temperature=0.5), DIM
+    )
+    assert fixed.init(jax.random.key(0)) == {}
+    for objective, own in ((trained, params), (fixed, {})):
+        np.testing.assert_allclose(
+            objective(own, identity, PAIRS)[0],
+            contrast.infonce_loss(VIEW1, VIEW2, temperature=0.5).loss,
+            rtol=1e-6,
+        )
+        np.testing.assert_allclose(objective.concentration(own), [2.0] * DIM, rtol=1e-6)
+
+
+def test_lp():
+    objective = build_objective(ObjectiveConfig("lp", exponent=1.0, temperature=0.7), DIM)
+    np.testing.assert_allclose(
+        objective({}, identity, PAIRS)[0],
+        contrast.lp_loss(VIEW1, VIEW2, p=1.0, temperature=0.7, negatives="both").loss,
+        rtol=1e-6,
+    )
+    assert objective.concentration({}) is None
+
+
+def test_supervised_is_the_squared_error():
+    objective = build_objective(ObjectiveConfig("supervised"), DIM)
+    assert isinstance(objective, Supervised)
+    loss, _ = objective({}, lambda x: x + 0.5, PAIRS)
+    np.testing.assert_allclose(loss, DIM * 0.25, rtol=1e-6)
+    with pytest.raises(ValueError, match="needs pairs with known latents"):
+        objective({}, identity, Pairs(VIEW1, VIEW2))
+
+
+def test_floor_is_the_loss_at_the_truth():
+    truth = jnp.array([5.0, 2.0, 1.0])
+    config = ObjectiveConfig(negatives="anchors")
+    unit1 = VIEW1 / jnp.linalg.norm(VIEW1, axis=-1, keepdims=True)
+    unit2 = VIEW2 / jnp.linalg.norm(VIEW2, axis=-1, keepdims=True)
+    floor = ground_truth_loss(config, DgpConfig(dim=DIM), truth)(unit1, unit2)
+    expected = contrast.aninfonce_loss(unit1, unit2, truth, negatives="anchors").loss
+    np.testing.assert_allclose(floor, expected, rtol=1e-6)
+
+
+def test_floor_of_a_normal_in_space_equals_the_quadratic_score():
+    truth = jnp.array([5.0, 2.0, 1.0])
+    dgp = DgpConfig(dim=DIM, space="real", marginal="normal", conditional="normal")
+    floor = ground_truth_loss(ObjectiveConfig(), dgp, truth)(VIEW1, VIEW2)
+    expected = contrast.aninfonce_loss(VIEW1, VIEW2, truth, normalize=False).loss
+    np.testing.assert_allclose(floor, expected, rtol=1e-5)
+
+
+def test_floor_without_a_closed_form_is_nan():
+    dgp = DgpConfig(dim=DIM, conditional="bimodal")
+    assert jnp.isnan(ground_truth_loss(ObjectiveConfig(), dgp, jnp.ones(DIM))(VIEW1, VIEW2))
+
+
+def test_contrastive_is_what_a_config_builds_by_default():
+    assert isinstance(build_objective(ObjectiveConfig(), DIM), Contrastive)

@@ -1,0 +1,135 @@
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from aninfonce_jax import rng
+from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.training.step import make_train_step
+
+
+def run(config, devices, calls=2):
+    mesh = make_mesh(devices)
+    experiment = build_experiment(config)
+    step = make_train_step(experiment, mesh)
+    state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    losses = []
+    for _ in range(calls):
+        state, metrics = step(state)
+        losses.append(metrics["loss"])
+    return state, np.concatenate(losses)
+
+
+@pytest.mark.parametrize("kind", ["aninfonce", "infonce", "supervised"])
+def test_one_and_eight_devices_agree(small_config, kind):
+    config = small_config(objective__kind=kind, optimizer__name="adam")
+    (one, loss_one), (eight, loss_eight) = run(config, 1), run(config, 8)
+    np.testing.assert_allclose(loss_one, loss_eight, rtol=1e-5)
+    chex.assert_trees_all_close(
+        jax.device_get(one.params), jax.device_get(eight.params), rtol=1e-3, atol=1e-5
+    )
+
+
+def test_dispatching_several_steps_changes_nothing(small_config):
+    whole, losses = run(small_config(train__steps_per_dispatch=2), 1, calls=2)
+    single, single_losses = run(small_config(train__steps_per_dispatch=1), 1, calls=4)
+    np.testing.assert_allclose(losses, single_losses, rtol=1e-5)
+    chex.assert_trees_all_close(whole.params, single.params, rtol=1e-4, atol=1e-6)
+    assert int(whole.step) == int(single.step) == 4
+
+
+def test_step_is_the_gradient_step_written_out(small_config):
+    """One SGD step equals the same arithmetic done by hand on the batch of step 0."""
+    rate = 0.1
+    config = small_config(
+        optimizer__name="sgd",
+        optimizer__learning_rate=rate,
+        optimizer__momentum=0.0,
+        optimizer__schedule="constant",
+        optimizer__warmup_steps=0,
+        train__steps_per_dispatch=1,
+    )
+    experiment = build_experiment(config)
+    start = jax.jit(experiment.init_state)()
+    pairs = jax.jit(lambda key: experiment.source.sample(key, config.train.batch_size))(
+        rng.at_step(start.key, 0)
+    )
+
+    def loss(encoder_params):
+        params = {**start.params, "encoder": encoder_params}
+        return experiment.objective(
+            params["objective"], lambda x: experiment.encode(params, x), pairs
+        )[0]
+
+    grads = jax.jit(jax.grad(loss))(start.params["encoder"])
+    expected = jax.tree.map(lambda p, g: p - rate * g, start.params["encoder"], grads)
+    state, _ = run(config, 1, calls=1)
+    chex.assert_trees_all_close(state.params["encoder"], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_state_is_donated_and_step_compiles_once(small_config):
+    config = small_config()
+    mesh = make_mesh(1)
+    experiment = build_experiment(config)
+    step = make_train_step(experiment, mesh)
+    first = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    second, _ = step(first)
+    assert all(x.is_deleted() for x in jax.tree.leaves(first.params))
+    step(second)
+    assert step._cache_size() == 1
+
+
+def test_a_bad_step_is_not_taken(small_config):
+    """From step 2 on the data are NaN: the state of step 2 must stay, untouched."""
+    config = small_config(train__steps_per_dispatch=2)
+    mesh = make_mesh(1)
+    experiment = build_experiment(config)
+
+    class Poisoned:
+        def sample(self, key, batch_size):
+            pairs = experiment.source.sample(key, batch_size)
+            bad = jnp.all(jax.random.key_data(key) == jax.random.key_data(rng.at_step(root, 2)))
+            return jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), pairs)
+
+    root = rng.stream(config.seed, "data")
+    poisoned = type(experiment)(
+        config, Poisoned(), experiment.encoder, experiment.objective, experiment.optimizer
+    )
+    step = make_train_step(poisoned, mesh)
+    state, metrics = step(jax.jit(experiment.init_state, out_shardings=replicated(mesh))())
+    assert np.isfinite(metrics["loss"]).all()
+    before = jax.device_get(state.params)
+    state, metrics = step(state)
+    assert np.isnan(metrics["loss"]).all()
+    assert int(state.step) == 2
+    chex.assert_trees_all_equal(jax.device_get(state.params), before)
+
+
+def test_average_follows_the_parameters(small_config):
+    state, _ = run(small_config(optimizer__ema_decay=0.5), 1)
+    assert state.evaluated_params is state.average
+    chex.assert_trees_all_equal_shapes_and_dtypes(state.average, state.params)
+    distance = max(
+        float(jnp.max(jnp.abs(a - b)))
+        for a, b in zip(jax.tree.leaves(state.average), jax.tree.leaves(state.params), strict=True)
+    )
+    assert 0 < distance < 0.1
+    plain, _ = run(small_config(), 1)
+    assert plain.evaluated_params is plain.params
+
+
+def test_training_lowers_the_loss(small_config):
+    config = small_config(
+        train__steps=200,
+        train__steps_per_dispatch=50,
+        eval__every=50,
+        log__every=50,
+        checkpoint__every=50,
+        optimizer__name="adam",
+        optimizer__learning_rate=3e-3,
+        train__batch_size=64,
+    )
+    _, losses = run(config, 1, calls=4)
+    assert losses[-20:].mean() < losses[:20].mean() - 0.2
