@@ -110,7 +110,7 @@ class ObjectiveConfig:
         0.0, "standard deviation of the free parameter around its start"
     )
     temperature: float = _field(1.0, "τ of InfoNCE and the Lp loss")
-    train_temperature: bool = _field(True, "InfoNCE: learn one 1/τ, from concentration_start")
+    train_temperature: bool = _field(False, "InfoNCE: learn one 1/τ, from concentration_start")
     exponent: float = _field(2.0, "p of the Lp loss")
     reduction: Literal["logsumexp", "logmeanexp"] = _field(
         "logsumexp", "Lp loss: over the keys and the positive, or the mean over the keys"
@@ -141,7 +141,7 @@ class OptimizerConfig:
 class TrainConfig:
     """The training loop."""
 
-    steps: int = _field(4000, "optimiser steps")
+    steps: int = _field(3000, "optimiser steps")
     batch_size: int = _field(1000, "positive pairs per step, over all devices")
     steps_per_dispatch: int = _field(50, "steps compiled into one call to the device")
     devices: int = _field(0, "local devices to spread the batch over; 0: all of them")
@@ -160,7 +160,7 @@ class EvalConfig:
 class CheckpointConfig:
     """What is kept to resume from."""
 
-    every: int = _field(1000, "steps between checkpoints")
+    every: int = _field(500, "steps between checkpoints")
     keep: int = _field(3, "latest checkpoints kept, besides the best")
 
 

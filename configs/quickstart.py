@@ -12,7 +12,6 @@ def get_config() -> ConfigDict:
     config = default_config()
     config.name = "quickstart"
     config.compare = ("aninfonce", "infonce")
-    config.dgp.dim = 6
     config.dgp.mixing.candidates = 5000
     config.encoder.widths = (128, 256, 256, 128)
     config.optimizer.warmup_steps = 50

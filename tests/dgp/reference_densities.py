@@ -48,11 +48,14 @@ def quadrature_on_line(log_density: LogDensity, low: float, high: float) -> Weig
 
 
 def importance_on_sphere(
-    log_density: LogDensity, anchor: np.ndarray, concentration: np.ndarray, draws: int
+    log_density: LogDensity, anchor: np.ndarray, variances: np.ndarray, draws: int
 ) -> Weighted:
-    """Weighs draws from an angular central Gaussian that covers the density around an anchor."""
+    """Weighs draws from an angular central Gaussian around an anchor.
+
+    Its variances [dim] must cover the density; they are widened a little.
+    """
     dim = anchor.size
-    covariance = np.diag(1.5 / (concentration + dim)) + np.outer(anchor, anchor)
+    covariance = np.diag(1.2 * variances) + np.outer(anchor, anchor)
     rng = np.random.default_rng(7)
     points = rng.standard_normal((draws, dim)) @ np.linalg.cholesky(covariance).T
     points /= np.linalg.norm(points, axis=1, keepdims=True)
@@ -68,19 +71,27 @@ def anisotropic(anchor: np.ndarray, concentration: np.ndarray) -> LogDensity:
 
 
 def projected(
-    anchor: np.ndarray, concentration: np.ndarray, exponent: float, low: float, high: float
+    anchor: np.ndarray,
+    concentration: np.ndarray,
+    exponent: float,
+    low: float,
+    high: float,
+    nodes: int = 160,
 ) -> LogDensity:
     """Noise around the anchor, kept if its norm is between low and high, projected radially."""
-
-    radii = low + (np.arange(160) + 0.5) * (high - low) / 160
+    # Dense where peaks are, near 1, and sparse in a long tail.
+    low, high = np.arcsinh([low, high])
+    position = low + (np.arange(nodes) + 0.5) * (high - low) / nodes
+    radii, steps = np.sinh(position), np.cosh(position)
 
     def log_density(points: np.ndarray) -> np.ndarray:
         total = np.zeros(len(points))
-        for radius in radii:
+        for radius, step in zip(radii, steps, strict=True):
             # Squares are much faster multiplied out than as a general power.
             difference = radius * points - anchor
             power = difference**2 if exponent == 2 else np.abs(difference) ** exponent
-            total += radius ** (anchor.size - 1) * np.exp(-power @ concentration / exponent)
+            volume = step * radius ** (anchor.size - 1)
+            total += volume * np.exp(-power @ concentration / exponent)
         return np.log(total + 1e-300)
 
     return log_density
