@@ -83,8 +83,8 @@ class EncoderConfig:
     activation: Literal["leaky_relu", "relu", "gelu", "silu"] = _field(
         "leaky_relu", "nonlinearity of the encoder (leaky slope 0.01)"
     )
-    init: Literal["he_normal", "orthogonal", "torch"] = _field(
-        "he_normal", "initial weights; 'torch' is the paper's (PyTorch's default)"
+    init: Literal["looks_linear", "he_normal", "orthogonal", "torch"] = _field(
+        "looks_linear", "initial weights: a linear map, or random ones; 'torch' is the paper's"
     )
     output: Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"] = _field(
         "sphere", "normalisation of the embeddings; learnable: with a trained scale"
@@ -125,7 +125,7 @@ class OptimizerConfig:
         "muon", "optimiser of the encoder"
     )
     learning_rate: float = _field(1e-2, "peak learning rate of the encoder")
-    concentration_learning_rate: float = _field(2e-2, "peak learning rate of Λ̂ (always Adam)")
+    concentration_learning_rate: float = _field(1e-2, "peak learning rate of Λ̂ (always Adam)")
     schedule: Literal["cosine", "constant"] = _field("cosine", "learning rates after warm-up")
     warmup_steps: int = _field(100, "steps of linear warm-up")
     final_fraction: float = _field(0.01, "learning rate at the end, as a share of the peak")

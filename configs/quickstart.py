@@ -17,7 +17,7 @@ def get_config() -> ConfigDict:
     config.optimizer.warmup_steps = 50
     config.optimizer.ema_decay = 0.98
     config.train.batch_size = 512
-    config.train.steps = 1000
+    config.train.steps = 1500
     config.eval.every = 50
     config.eval.samples = 4096
     config.checkpoint.every = 500

@@ -38,6 +38,7 @@ def get_config(variant: str = "bimodal") -> ConfigDict:
 def _use_paper_recipe(config: ConfigDict) -> None:
     config.dgp.sampler = "paper"
     config.encoder.init = "torch"
+    config.objective.negatives = "both"
     config.objective.concentration_transform = "softplus"
     config.objective.concentration_start = 0.693  # softplus(0)
     config.objective.concentration_jitter = 0.1

@@ -102,7 +102,7 @@ def fit_envelope(linear: Array, quadratic: Array) -> Envelope:
     """Chooses each row's proposal and bounds its ratio to the target."""
     dim = linear.shape[-1]
     spread = (quadratic - jnp.min(quadratic))[None, :]
-    c = _solve_scale(linear, spread)
+    c = solve_scale(linear, spread)
     a0 = dim + jnp.sum(linear**2 / (spread + c), axis=-1)
     # Where the radial density's mode plus its first correction for skewness is 1.
     b0 = a0 - (dim - 1) - (dim - 1) / (a0 + dim - 1)
@@ -117,7 +117,7 @@ def fit_envelope(linear: Array, quadratic: Array) -> Envelope:
     return Envelope(linear / precision, precision, tilt, log_peak - 0.5 * tilt * a0 + slack)
 
 
-def _solve_scale(linear: Array, spread: Array) -> Array:
+def solve_scale(linear: Array, spread: Array) -> Array:
     """Solves Σ 1/q + (lin/q)² = 1, q = spread + c, for c [n, 1].
 
     F^(-1/2) of that sum F is increasing and concave in c, so Newton's method on it climbs

@@ -1,6 +1,8 @@
 """Encoders f: observations to embeddings."""
 
+import itertools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -10,8 +12,9 @@ from aninfonce_jax.config_schema import DgpConfig, EncoderConfig
 from aninfonce_jax.models.heads import OutputNormalization
 from aninfonce_jax.types import Array
 
+LEAKY_SLOPE = 0.01
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
-    "leaky_relu": lambda x: jnp.where(x > 0, x, 0.01 * x),
+    "leaky_relu": lambda x: jnp.where(x > 0, x, LEAKY_SLOPE * x),
     "relu": jax.nn.relu,
     "gelu": jax.nn.gelu,
     "silu": jax.nn.silu,
@@ -31,6 +34,50 @@ KERNEL_INITS = {
 }
 
 
+def looks_linear_kernels(key: Array, widths: tuple[int, ...], slope: float) -> list[Array]:
+    """Returns weights [in, out] per layer under which an MLP is, to begin with, linear.
+
+    Hidden units come in pairs of opposite sign, y and -y, and σ(y) - σ(-y) = (1 + slope) y
+    for every activation offered here, so each layer reads its input's pairs back as linear
+    values. The first layers are random and semi-orthogonal, the last inverts what they do
+    together: the network starts as the identity, or its best approximation where a layer is
+    narrow.
+
+    A contrastive encoder that starts from a random nonlinear map may fold the latent space
+    and never unfold it; one that starts linear has nothing to unfold. The idea of paired
+    units is from Balduzzi et al., "The Shattered Gradients Problem" (2017).
+
+    Args:
+      key: a random key.
+      widths: of the input, the hidden layers and the output.
+      slope: of the activation for negative input; 0 for ReLU, GELU and SiLU.
+    """
+    pairs = [widths[0], *(width // 2 for width in widths[1:-1])]
+    linear = []
+    composed = jnp.eye(widths[0])
+    shapes = itertools.pairwise(pairs)
+    for layer_key, (fan_in, fan_out) in zip(
+        jax.random.split(key, len(pairs)), shapes, strict=False
+    ):
+        # Scaled so that a narrower layer keeps the size of what passes through it.
+        scale = max(1.0, fan_in / fan_out) ** 0.5
+        linear.append(nn.initializers.orthogonal(scale)(layer_key, (fan_in, fan_out)))
+        composed = composed @ linear[-1]
+    linear.append(jnp.linalg.pinv(composed)[:, : widths[-1]])
+    kernels = []
+    for index, matrix in enumerate(linear):
+        if index > 0:
+            matrix = jnp.concatenate([matrix, -matrix]) / (1 + slope)
+        if index < len(linear) - 1:
+            matrix = jnp.concatenate([matrix, -matrix], axis=1)
+        missing = [
+            (0, width - size)
+            for width, size in zip(widths[index : index + 2], matrix.shape, strict=True)
+        ]
+        kernels.append(jnp.pad(matrix, missing))
+    return kernels
+
+
 class MLP(nn.Module):
     """A multilayer perceptron with a normalised output.
 
@@ -38,7 +85,7 @@ class MLP(nn.Module):
       widths: hidden widths.
       dim: dimension of the embeddings.
       activation: a name of `ACTIVATIONS`.
-      kernel_init: a name of `KERNEL_INITS`.
+      kernel_init: a name of `KERNEL_INITS`, or "looks_linear".
       output: the last module, from raw outputs to embeddings.
     """
 
@@ -51,10 +98,22 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Maps observations [batch, features] to embeddings [batch, dim]."""
-        act, kernel_init = ACTIVATIONS[self.activation], KERNEL_INITS[self.kernel_init]
+        act = ACTIVATIONS[self.activation]
+        # Looks-linear weights depend on each other: `init_params` sets them.
+        kernel_init = KERNEL_INITS.get(self.kernel_init, nn.initializers.zeros)
         for width in self.widths:
             x = act(nn.Dense(width, kernel_init=kernel_init)(x))
         return self.output(nn.Dense(self.dim, kernel_init=kernel_init)(x))
+
+    def init_params(self, key: Array, observations: Array) -> dict[str, Any]:
+        """Returns initial params for observations [batch, features]."""
+        params = self.init(key, observations)["params"]
+        if self.kernel_init == "looks_linear":
+            widths = (observations.shape[1], *self.widths, self.dim)
+            slope = LEAKY_SLOPE if self.activation == "leaky_relu" else 0.0
+            for index, kernel in enumerate(looks_linear_kernels(key, widths, slope)):
+                params[f"Dense_{index}"]["kernel"] = kernel
+        return params
 
 
 def paper_widths(dim: int) -> tuple[int, ...]:

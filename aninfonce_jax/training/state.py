@@ -2,7 +2,6 @@
 
 import dataclasses
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
@@ -10,7 +9,7 @@ import optax
 from aninfonce_jax import rng
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.dgp.stream import LatentProcess, build_process
-from aninfonce_jax.models.encoders import build_encoder
+from aninfonce_jax.models.encoders import MLP, build_encoder
 from aninfonce_jax.training.objective import Objective, build_objective
 from aninfonce_jax.training.optimizer import build_optimizer
 from aninfonce_jax.types import Array, PyTree
@@ -47,7 +46,7 @@ class Experiment:
 
     config: Config
     source: LatentProcess
-    encoder: nn.Module
+    encoder: MLP
     objective: Objective
     optimizer: optax.GradientTransformation
 
@@ -61,7 +60,7 @@ class Experiment:
         example = jax.eval_shape(lambda key: self.source.sample(key, 2), jax.random.key(0))
         observation = jnp.zeros(example.view1.shape, example.view1.dtype)
         params = {
-            "encoder": self.encoder.init(rng.stream(seed, "encoder"), observation)["params"],
+            "encoder": self.encoder.init_params(rng.stream(seed, "encoder"), observation),
             "objective": self.objective.init(rng.stream(seed, "objective")),
         }
         return TrainState(

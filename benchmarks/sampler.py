@@ -1,0 +1,108 @@
+"""Drawing positive pairs: ours, jitted, against a vectorised shell-rejection loop in NumPy.
+
+    python benchmarks/sampler.py
+
+The contestants take turns, so that a busy machine slows them alike; speed-ups are medians of
+the ratios within a round. NumPy gets its fast float32 generator and redraws only the rows that
+still wait, in blocks that make up for the rejections; it has the easier task, as its samples
+follow the shell density and not the exact one.
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from timing import interleave
+
+from aninfonce_jax.dgp import fisher_bingham, marginals
+from aninfonce_jax.dgp.conditionals import Anisotropic, concentration_values
+from aninfonce_jax.dgp.spaces import Sphere
+
+ROUNDS = 60
+SHELL = 0.1
+SETTINGS = [(10, 25.0, 5.0), (20, 400.0, 15.0)]
+SIZES = [1_000, 8_192]
+
+
+def numpy_pairs(
+    rng: np.random.Generator, concentration: np.ndarray, n: int, block: float
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Draws anchors and positives [n, dim] on the unit sphere; also counts the proposals.
+
+    `block` is how many proposals a waiting row gets at once, on average.
+    """
+    dim = concentration.size
+    scale = 1 / np.sqrt(concentration)
+    anchors = rng.standard_normal((n, dim), np.float32)
+    anchors /= np.linalg.norm(anchors, axis=1, keepdims=True)
+    positives = np.empty_like(anchors)
+    waiting, proposals = np.arange(n), 0
+    while waiting.size:
+        rows = np.resize(waiting, max(1, int(block * waiting.size)))
+        proposals += rows.size
+        draws = anchors[rows] + scale * rng.standard_normal((rows.size, dim), np.float32)
+        norm = np.sqrt(np.einsum("ij,ij->i", draws, draws))
+        kept = np.flatnonzero(np.abs(norm - 1) < SHELL)
+        positives[rows[kept]] = draws[kept] / norm[kept, None]
+        done = np.zeros(n, bool)
+        done[rows[kept]] = True
+        waiting = waiting[~done[waiting]]
+    return anchors, positives, proposals
+
+
+def jax_pairs(conditional: Anisotropic, n: int) -> Callable[[], object]:
+    """Returns a function that draws anchors and positives and waits for them."""
+    space = Sphere(np.size(conditional.concentration))
+
+    @jax.jit
+    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        anchor_key, positive_key = jax.random.split(key)
+        anchors = marginals.Uniform().sample(anchor_key, space, n)
+        return anchors, conditional.sample(positive_key, space, anchors)
+
+    keys = iter(range(10**9))
+    return lambda: jax.block_until_ready(draw(jax.random.key(next(keys))))
+
+
+def exact_acceptance(concentration: np.ndarray) -> float:
+    """Returns the share of the exact sampler's proposals that are accepted."""
+    values = jax.numpy.asarray(concentration, np.float32)
+    anchors = Sphere(values.size).uniform(jax.random.key(0), 20_000)
+    envelope = fisher_bingham.fit_envelope(values[None, :] * anchors, values)
+    return float(fisher_bingham.propose(jax.random.key(1), envelope)[1].mean())
+
+
+def speedup(slow: list, fast: list) -> str:
+    low, median, high = np.percentile(np.array(slow) / np.array(fast), [25, 50, 75])
+    return f"{median:5.2f}x ({low:.2f}–{high:.2f})"
+
+
+def main() -> None:
+    print(f"{jax.default_backend()}, {ROUNDS} rounds; medians, quartiles in brackets")
+    print(f"{'':24s}{'numpy shell':>14s}{'ours, shell':>14s}{'ours, exact':>14s}", end="")
+    print(f"{'shell: faster by':>22s}{'exact: faster by':>22s}   accepted shell / exact")
+    for dim, high, low in SETTINGS:
+        concentration = concentration_values("bimodal", dim, high, low).astype(np.float32)
+        rng = np.random.default_rng(0)
+        shell_acceptance = 20_000 / numpy_pairs(rng, concentration, 20_000, 1.0)[2]
+        rates = f"{shell_acceptance:.1%} / {exact_acceptance(concentration):.1%}"
+        for n in SIZES:
+            # The block size that was fastest for NumPy: one proposal per row, or several.
+            contestants: dict[str, Callable[[], object]] = {
+                f"numpy x{block:g}": lambda c=concentration, n=n, b=block: numpy_pairs(rng, c, n, b)
+                for block in (1.0, 4.0)
+            }
+            contestants["shell"] = jax_pairs(Anisotropic(concentration, "paper", SHELL), n)
+            contestants["exact"] = jax_pairs(Anisotropic(concentration, "exact"), n)
+            seconds = interleave(contestants, ROUNDS)
+            numpy_name = min(("numpy x1", "numpy x4"), key=lambda name: np.median(seconds[name]))
+            best, shell, exact = (seconds[name] for name in (numpy_name, "shell", "exact"))
+            times = "".join(f"{1e3 * np.median(times):11.2f} ms" for times in (best, shell, exact))
+            label = f"d={dim} Λ={high:g}/{low:g} n={n}"
+            print(
+                f"{label:24s}{times}{speedup(best, shell):>22s}{speedup(best, exact):>22s}   {rates}"
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+import dataclasses
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from scipy.optimize import minimize
+
+from aninfonce_jax.config_schema import ConcentrationConfig, DgpConfig, MixingConfig
+from aninfonce_jax.dgp import conditionals, marginals
+from aninfonce_jax.dgp.conditionals import Anisotropic
+from aninfonce_jax.dgp.mixing import draw_mixing
+from aninfonce_jax.dgp.spaces import Box, Real, Sphere
+from aninfonce_jax.dgp.stream import LatentProcess, build_process, sample_pairs
+
+QUICK_MIXING = MixingConfig(candidates=50)
+
+
+def small_process(method="exact", dim=6):
+    concentration = conditionals.concentration_values("bimodal", dim)
+    mixing = draw_mixing(jax.random.key(0), dim, candidates=50)
+    return LatentProcess(
+        Sphere(dim), marginals.Uniform(), Anisotropic(concentration, method), mixing
+    )
+
+
+def test_pairs_are_the_mixed_latents():
+    process = small_process()
+    with jax.numpy_dtype_promotion("strict"):
+        pairs = jax.jit(lambda key: sample_pairs(key, process, 64))(jax.random.key(1))
+    chex.assert_shape(jax.tree.leaves(pairs), (64, 6))
+    chex.assert_tree_all_finite(pairs)
+    chex.assert_trees_all_close(pairs.view1, process.mixing(pairs.latents1), atol=1e-6)
+    chex.assert_trees_all_close(pairs.view2, process.mixing(pairs.latents2), atol=1e-6)
+    chex.assert_trees_all_close(process.mixing.inverse(pairs.view2), pairs.latents2, atol=1e-4)
+    latents, observations = process.anchors(jax.random.key(2), 5)
+    chex.assert_trees_all_close(observations, process.mixing(latents), atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["exact", "paper"])
+def test_same_key_gives_the_same_batch_on_any_number_of_devices(method):
+    process = small_process(method)
+    key, size = jax.random.key(4), 512
+
+    def sample_on(devices):
+        mesh = jax.make_mesh(
+            (devices,), ("data",), axis_types=(AxisType.Auto,), devices=jax.devices()[:devices]
+        )
+        rows = NamedSharding(mesh, PartitionSpec("data"))
+        replicated = NamedSharding(mesh, PartitionSpec())
+        sample = jax.jit(sample_pairs, static_argnums=2, out_shardings=rows)
+        pairs = sample(*jax.device_put((key, process), replicated), size)
+        assert len(pairs.view1.sharding.device_set) == devices
+        return jax.tree.map(np.asarray, pairs)
+
+    chex.assert_trees_all_close(sample_on(1), sample_on(8), atol=1e-6)
+
+
+def test_different_keys_give_different_batches():
+    process = small_process()
+    sample = jax.jit(lambda key: sample_pairs(key, process, 64).latents2)
+    first, again, other = (sample(jax.random.key(seed)) for seed in (1, 1, 2))
+    chex.assert_trees_all_equal(first, again)
+    assert float(jnp.abs(first - other).max()) > 0.1
+
+
+def test_vmap_over_keys_and_processes():
+    process = small_process("paper")
+    keys = jax.random.split(jax.random.key(0), 2)
+    stacked = jax.tree.map(lambda x: jnp.stack([jnp.asarray(x), jnp.asarray(x)]), process.mixing)
+    sample = jax.vmap(
+        lambda key, mixing: sample_pairs(key, dataclasses.replace(process, mixing=mixing), 32)
+    )
+    pairs = jax.jit(sample)(keys, stacked)
+    single = jax.jit(lambda key: sample_pairs(key, process, 32))(keys[1])
+    chex.assert_trees_all_close(jax.tree.map(lambda x: x[1], pairs), single, atol=1e-5)
+
+
+CONFIGS = {
+    "paper": DgpConfig(),
+    "shell": DgpConfig(sampler="paper", shell=0.2, radius=2.0),
+    "vmf": DgpConfig(conditional="vmf", marginal="vmf",
+                     concentration=ConcentrationConfig("constant")),
+    "bimodal": DgpConfig(conditional="bimodal", marginal="normal"),
+    "box": DgpConfig(space="box", conditional="generalized_normal", conditional_exponent=3.0),
+    "box laplace": DgpConfig(space="box", box_low=-1.0, marginal="generalized_normal",
+                             conditional="laplace"),
+    "real": DgpConfig(space="real", marginal="laplace", conditional="normal"),
+    "real bimodal": DgpConfig(space="real", marginal="normal", conditional="bimodal"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_process_is_built_from_its_config(name):
+    config = dataclasses.replace(CONFIGS[name], mixing=QUICK_MIXING, dim=4)
+    process = build_process(config, jax.random.key(0))
+    spaces = {"sphere": Sphere(4, config.radius), "box": Box(4, config.box_low), "real": Real(4)}
+    assert process.space == spaces[config.space]
+    kinds = {
+        "anisotropic": "Anisotropic",
+        "vmf": "VonMisesFisher",
+        "normal": "Normal",
+        "laplace": "Laplace",
+        "generalized_normal": "GeneralizedNormal",
+        "bimodal": "Bimodal",
+        "uniform": "Uniform",
+    }
+    assert type(process.marginal).__name__ == kinds[config.marginal]
+    assert type(process.conditional).__name__ == kinds[config.conditional]
+    chex.assert_shape(process.mixing.weights, (3, 4, 4))
+    anchors, _ = process.anchors(jax.random.key(1), 16)
+    chex.assert_tree_all_finite(anchors)
+    if config.conditional == "anisotropic":
+        assert process.conditional.method == config.sampler
+        assert process.conditional.shell == config.shell
+        assert process.conditional.concentration.tolist() == [25.0, 25.0, 5.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (
+            DgpConfig(
+                sampler="paper", shell=1e-3, concentration=ConcentrationConfig("constant", 1e-6)
+            ),
+            r"Λ from 1e-06 to 1e-06 with shell = 0\.001 .* use method='exact'",
+        ),
+        (DgpConfig(conditional="vmf"), "Conditional 'vmf' has a single concentration"),
+        (DgpConfig(space="real", conditional="normal"), "real space has no uniform distribution"),
+        (DgpConfig(space="box"), "anisotropic conditional is defined on a sphere, got Box"),
+        (
+            DgpConfig(concentration=ConcentrationConfig("explicit", values=(1.0, 2.0))),
+            "expected 10 values, got 2",
+        ),
+    ],
+)
+def test_impossible_configs_are_refused_before_anything_is_sampled(config, message):
+    with pytest.raises(ValueError, match=message):
+        build_process(dataclasses.replace(config, mixing=MixingConfig(layers=0)), jax.random.key(0))
+
+
+def test_an_empty_batch_is_refused():
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+        sample_pairs(jax.random.key(0), small_process(), 0)
+
+
+def test_with_a_perfect_encoder_the_loss_is_least_at_the_true_concentration():
+    # Negatives from the anchors only. One Λ̂ each for content and style, so that five factors
+    # share the evidence: the sampling error is 0.1 % of the one and 0.35 % of the other.
+    truth = np.array([25.0, 5.0])
+    process = LatentProcess(
+        Sphere(10), marginals.Uniform(), Anisotropic(np.repeat(truth, 5)), lambda x: x
+    )
+    batch, batches = 128, 1600
+    pairs = jax.jit(lambda key: sample_pairs(key, process, batch * batches))(jax.random.key(0))
+    views = [view.reshape(batches, batch, 10) for view in (pairs.latents1, pairs.latents2)]
+
+    def batch_loss(concentration, anchors, positives):
+        query = anchors * concentration[None, :]
+        bias = 0.5 * jnp.sum(anchors**2 * concentration[None, :], axis=1)
+        keys = query @ anchors.T - bias[None, :]
+        keys = jnp.where(jnp.eye(batch, dtype=bool), -jnp.inf, keys)
+        positive = jnp.sum(query * positives - 0.5 * positives**2 * concentration[None, :], axis=1)
+        row = jnp.concatenate([positive[:, None], keys], axis=1)
+        return jnp.mean(jax.nn.logsumexp(row, axis=1) - positive)
+
+    @jax.jit
+    @jax.value_and_grad
+    def loss(log_concentration):
+        concentration = jnp.repeat(jnp.exp(log_concentration), 5)
+        losses = jax.lax.map(lambda views: batch_loss(concentration, *views), tuple(views))
+        return jnp.mean(losses)
+
+    found = minimize(
+        lambda x: [np.float64(value) for value in loss(jnp.float32(x))],
+        x0=np.log([10.0, 10.0]),
+        jac=True,
+        method="L-BFGS-B",
+        options={"ftol": 1e-7, "gtol": 1e-4, "maxfun": 20},
+    )
+    print("FOUND", np.exp(found.x), found.nfev)
+    np.testing.assert_allclose(np.exp(found.x), truth, rtol=0.01)
+
+
+def test_mixing_may_be_any_callable():
+    process = LatentProcess(
+        Box(2),
+        marginals.Uniform(),
+        conditionals.Normal([4.0, 4.0]),
+        functools.partial(jnp.multiply, 2.0),
+    )
+    pairs = sample_pairs(jax.random.key(0), process, 8)
+    chex.assert_trees_all_close(pairs.view2, 2.0 * pairs.latents2)
