@@ -11,4 +11,4 @@ python -m ruff format --check .
 echo "running: mypy"
 python -m mypy
 echo "running: pytest"
-exec python -m pytest "$@"
+exec python -m pytest --numprocesses=auto --dist=worksteal "$@"

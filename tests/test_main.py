@@ -7,7 +7,6 @@ import sys
 import time
 from pathlib import Path
 
-import jax
 import pytest
 
 from aninfonce_jax.main import main
@@ -119,11 +118,7 @@ def start(workdir, *arguments):
     """Starts a run of one objective in a process of its own, on one device."""
     command = [sys.executable, "-m", "aninfonce_jax.main", "--progress=off", *NORMAL]
     command += ["--config=configs/synthetic.py", *SMALL, f"--workdir={workdir}", *arguments]
-    environment = os.environ | {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        "JAX_COMPILATION_CACHE_DIR": jax.config.jax_compilation_cache_dir,
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
+    environment = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
     return subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -175,8 +175,8 @@ def train(
       Preempted: if the process got SIGTERM.
     """
     mesh = make_mesh(config_lib.check_devices(config, jax.local_device_count()))
-    prepare_workdir(workdir, config, command)
     experiment = build_experiment(config)
+    prepare_workdir(workdir, config, command)
     whole = replicated(mesh)
     with (
         Checkpoints(workdir / CHECKPOINT_FOLDER, keep=config.checkpoint.keep) as checkpoints,

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from aninfonce_jax import rng
-from aninfonce_jax.config_schema import Config
+from aninfonce_jax.config_schema import Config, ConfigError
 from aninfonce_jax.dgp.stream import LatentProcess, build_process
 from aninfonce_jax.models.encoders import MLP, build_encoder
 from aninfonce_jax.training.objective import Objective, build_objective
@@ -74,10 +74,18 @@ class Experiment:
 
 
 def build_experiment(config: Config) -> Experiment:
-    """Builds source, encoder, objective and optimiser."""
+    """Builds source, encoder, objective and optimiser.
+
+    Raises:
+      ConfigError: if the data-generating process can't be sampled.
+    """
+    try:
+        source = build_process(config.dgp, rng.stream(config.seed, "mixing"))
+    except ValueError as error:
+        raise ConfigError(f"config.dgp can't be built: {error}") from error
     return Experiment(
         config=config,
-        source=build_process(config.dgp, rng.stream(config.seed, "mixing")),
+        source=source,
         encoder=build_encoder(config.encoder, config.dgp),
         objective=build_objective(config.objective, config.dgp.dim),
         optimizer=build_optimizer(config.optimizer, config.train.steps),

@@ -64,7 +64,7 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
     assert scores["concentration_error"] == pytest.approx(0.0, abs=1e-5)
     # Each feature carries one factor, but Λ̂ claims another order: half lies off the blocks.
     assert scores["block_energy"] == pytest.approx(0.5)
-    assert scores["block_orthogonality"] == pytest.approx(1.0, abs=1e-3)
+    assert scores["block_orthogonality"] == pytest.approx(0.5**0.5, abs=1e-3)
     assert scores["loss"] > scores["loss_floor"]
 
 

@@ -11,7 +11,7 @@ from aninfonce_jax.models.encoders import build_encoder
 def init(config, dim=4):
     encoder = build_encoder(config, DgpConfig(dim=dim))
     x = jax.random.normal(jax.random.key(1), (8, dim))
-    return encoder, x, encoder.init(jax.random.key(0), x)["params"]
+    return encoder, x, encoder.init_params(jax.random.key(0), x)
 
 
 def test_the_papers_widths_by_default():
@@ -47,3 +47,25 @@ def test_initialisations_have_their_scale():
         np.testing.assert_allclose(jnp.var(kernel), expected, rtol=0.1)
         if name == "orthogonal":
             np.testing.assert_allclose(kernel @ kernel.T, 2 * jnp.eye(64), atol=1e-4)
+
+
+@pytest.mark.parametrize("activation", ["leaky_relu", "relu", "gelu", "silu"])
+@pytest.mark.parametrize("widths", [(16, 8), (40, 64, 64, 40), (9, 21), (12,)])
+def test_looks_linear_starts_as_the_identity(activation, widths):
+    config = EncoderConfig(widths, activation, init="looks_linear", output="none")
+    encoder, x, params = init(config)
+    np.testing.assert_allclose(encoder.apply({"params": params}, x), x, atol=1e-4)
+
+
+def test_looks_linear_through_a_narrow_layer_is_a_projection():
+    config = EncoderConfig((8, 4, 8), init="looks_linear", output="none")
+    encoder, x, params = init(config)
+    once = encoder.apply({"params": params}, x)
+    chex.assert_trees_all_close(encoder.apply({"params": params}, once), once, atol=1e-4)
+    assert jnp.linalg.matrix_rank(once, rtol=1e-4) == 2
+
+
+def test_looks_linear_depends_on_the_key():
+    encoder, x, params = init(EncoderConfig((16,)))
+    other = encoder.init_params(jax.random.key(5), x)
+    assert not jnp.allclose(params["Dense_0"]["kernel"], other["Dense_0"]["kernel"])

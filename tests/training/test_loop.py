@@ -109,6 +109,22 @@ def test_another_config_is_refused_with_the_difference(small_config, tmp_path):
     train(small_config(train__steps=4, log__every=4), tmp_path)
 
 
+def test_a_process_that_never_accepts_is_refused_before_anything_is_written(small_config, tmp_path):
+    config = small_config(
+        dgp__space="sphere",
+        dgp__marginal="uniform",
+        dgp__conditional="anisotropic",
+        dgp__sampler="paper",
+        dgp__shell=1e-3,
+        dgp__concentration__layout="constant",
+        dgp__concentration__low=1e-6,
+        dgp__concentration__high=1e-6,
+    )
+    with pytest.raises(ConfigError, match=r"Λ from 1e-06 to 1e-06 with shell = 0.001 on a sphere"):
+        train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_checkpoints_without_config_are_refused(small_config, tmp_path):
     (tmp_path / loop.CHECKPOINT_FOLDER).mkdir()
     with pytest.raises(ConfigError, match=r"has checkpoints but no config.json"):
