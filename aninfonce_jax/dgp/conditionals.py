@@ -27,7 +27,7 @@ from aninfonce_jax.types import Array
 
 Layout = Literal["bimodal", "linear", "constant", "explicit"]
 
-# Up to this range of Λ the exact sampler is known to accept a few per cent or more.
+# Up to this range of Λ a few per cent of the proposals or more are known to be accepted.
 _SAFE_SPREAD = 1e4
 
 
@@ -99,8 +99,8 @@ class Anisotropic:
 
     Attributes:
       concentration: Λ, [dim], positive.
-      method: "exact" samples this density (a Fisher–Bingham), "paper" does as the paper's
-        code: N(z, Λ⁻¹), kept if its norm is within `shell` of the radius, projected.
+      method: "exact" samples this density (a Fisher–Bingham), "paper" what the paper's code
+        does: N(z, Λ⁻¹), kept if its norm is within `shell` of the radius, projected.
       shell: for method "paper".
     """
 
@@ -124,29 +124,39 @@ class Anisotropic:
         numbers = checks.concrete(self.concentration)
         if numbers is None:
             return
+        setting = f"Concentrations Λ from {numbers.min():g} to {numbers.max():g}"
         if self.method == "paper":
-            share = shell.estimate_acceptance(tuple(numbers.tolist()), sphere.radius, self.shell)
-            remedy = "use method='exact' or widen the shell"
-        else:
-            share = _estimate_exact_acceptance(numbers * sphere.radius**2)
-            remedy = "choose values closer to each other"
+            if not self.shell < sphere.radius:
+                raise ValueError(
+                    f"shell must be less than the radius {sphere.radius:g}, got {self.shell:g}."
+                )
+            unit = tuple((numbers * sphere.radius**2).tolist())
+            share = shell.estimate_share(unit, self.shell / sphere.radius)
+            if share < shell.MIN_SHARE:
+                raise ValueError(
+                    f"{setting} with shell = {self.shell:g} on a sphere of radius "
+                    f"{sphere.radius:g}: shell rejection would keep about {share:.0e} of its "
+                    "draws, practically none; use method='exact' or widen the shell."
+                )
+        share = _estimate_acceptance(numbers * sphere.radius**2)
         if share < MIN_ACCEPTANCE:
-            setting = f" with shell = {self.shell:g}" if self.method == "paper" else ""
             raise ValueError(
-                f"Concentrations Λ from {numbers.min():g} to {numbers.max():g}{setting} on a "
-                f"sphere of radius {sphere.radius:g}: about {share:.1g} of the proposals are kept, "
-                f"fewer than {MIN_ACCEPTANCE:g}; {remedy}."
+                f"{setting} on a sphere of radius {sphere.radius:g}: about {share:.0e} of the "
+                "proposals are accepted, practically none; choose values closer to each other."
             )
 
     def sample(self, key: Array, space: Space, anchors: Array) -> Array:
         """Returns one positive per anchor, [n, dim]."""
         sphere = checks.sphere(space, "The anisotropic conditional")
         checks.per_factor("concentration", self.concentration, sphere.dim)
-        concentration = checks.as_dtype(self.concentration, anchors)
+        # The density on a sphere of radius R is that on the unit sphere with R²Λ.
+        concentration = sphere.radius**2 * checks.as_dtype(self.concentration, anchors)
+        unit_anchors = anchors / sphere.radius
         if self.method == "paper":
-            return shell.sample(key, anchors, concentration, sphere.radius, self.shell)
-        linear = sphere.radius * concentration[None, :] * anchors
-        return sphere.radius * fisher_bingham.sample(key, linear, sphere.radius**2 * concentration)
+            unit_shell = self.shell / sphere.radius
+            return sphere.radius * shell.sample(key, unit_anchors, concentration, unit_shell)
+        linear = concentration[None, :] * unit_anchors
+        return sphere.radius * fisher_bingham.sample(key, linear, concentration)
 
     def log_density(self, space: Space, anchors: Array, positives: Array) -> Array:
         """Returns log p(positive | anchor) + a function of the anchor, [n]."""
@@ -326,8 +336,8 @@ def _power_score(
     return -jnp.sum(weights * jnp.abs(positives - anchors) ** exponent, axis=-1) / exponent
 
 
-def _estimate_exact_acceptance(concentration: np.ndarray) -> float:
-    """Estimates the share of the exact sampler's proposals that are accepted."""
+def _estimate_acceptance(concentration: np.ndarray) -> float:
+    """Estimates the share of proposals that are accepted on the unit sphere."""
     if np.ptp(concentration) <= _SAFE_SPREAD:
         return 1.0
     values = jnp.asarray(concentration, jnp.float32)

@@ -86,23 +86,34 @@ def sample(key: Array, linear: Array, quadratic: Array) -> Array:
 
 def propose(key: Array, envelope: Envelope) -> tuple[Array, Array]:
     """Proposes once for every row: candidates [n, d] and whether each is accepted, [n]."""
-    normal_key, uniform_key = jax.random.split(key)
-    mean, precision, tilt, log_bound = envelope
-    noise = draws.normal(normal_key, mean.shape, mean.dtype)
+    direction_key, accept_key = jax.random.split(key)
+    direction, a, b = propose_direction(direction_key, envelope)
+    threshold = jax.random.uniform(accept_key, a.shape, a.dtype)
+    return direction, threshold < jnp.exp(log_ratio(a, b, envelope))
+
+
+def propose_direction(key: Array, envelope: Envelope) -> tuple[Array, Array, Array]:
+    """Draws u [n, d] from the projected normal; returns it with its a and b, both [n]."""
+    mean, precision = envelope.mean, envelope.precision
+    noise = draws.normal(key, mean.shape, mean.dtype)
     proposal = mean + noise * jax.lax.rsqrt(precision)
     direction = proposal / jnp.linalg.norm(proposal, axis=-1, keepdims=True)
     a = jnp.sum(precision * direction**2, axis=-1)
     b = jnp.sum(precision * mean * direction, axis=-1)
-    log_ratio = log_radial_ratio(a, b, mean.shape[-1]) - 0.5 * tilt * a - log_bound
-    threshold = jax.random.uniform(uniform_key, a.shape, a.dtype)
-    return direction, threshold < jnp.exp(log_ratio)
+    return direction, a, b
+
+
+def log_ratio(a: Array, b: Array, envelope: Envelope) -> Array:
+    """Returns h(a, b) - ½ γ a less its bound: at most 0, [n]."""
+    radial = log_radial_ratio(a, b, envelope.mean.shape[-1])
+    return radial - 0.5 * envelope.tilt * a - envelope.log_bound
 
 
 def fit_envelope(linear: Array, quadratic: Array) -> Envelope:
     """Chooses each row's proposal and bounds its ratio to the target."""
     dim = linear.shape[-1]
     spread = (quadratic - jnp.min(quadratic))[None, :]
-    c = solve_scale(linear, spread)
+    c = _solve_scale(linear, spread)
     a0 = dim + jnp.sum(linear**2 / (spread + c), axis=-1)
     # Where the radial density's mode plus its first correction for skewness is 1.
     b0 = a0 - (dim - 1) - (dim - 1) / (a0 + dim - 1)
@@ -117,7 +128,7 @@ def fit_envelope(linear: Array, quadratic: Array) -> Envelope:
     return Envelope(linear / precision, precision, tilt, log_peak - 0.5 * tilt * a0 + slack)
 
 
-def solve_scale(linear: Array, spread: Array) -> Array:
+def _solve_scale(linear: Array, spread: Array) -> Array:
     """Solves Σ 1/q + (lin/q)² = 1, q = spread + c, for c [n, 1].
 
     F^(-1/2) of that sum F is increasing and concave in c, so Newton's method on it climbs
@@ -148,10 +159,10 @@ def log_radial_ratio(a: Array, b: Array, dim: int) -> Array:
 
 def _radial_moments(a: Array, b: Array, dim: int) -> tuple[Array, Array, Array]:
     """Returns h, E[r - 1] and E[(r - 1)²] under the radial density at (a, b), each [n]."""
-    log_ratio, weights, excess = _radial_quadrature(a, b, dim)
+    radial, weights, excess = _radial_quadrature(a, b, dim)
     total = jnp.sum(weights, axis=0)
     mean = jnp.sum(weights * excess, axis=0) / total
-    return log_ratio, mean, jnp.sum(weights * excess**2, axis=0) / total
+    return radial, mean, jnp.sum(weights * excess**2, axis=0) / total
 
 
 def _radial_quadrature(a: Array, b: Array, dim: int) -> tuple[Array, Array, Array]:
@@ -166,8 +177,8 @@ def _radial_quadrature(a: Array, b: Array, dim: int) -> tuple[Array, Array, Arra
     growth = jnp.expm1(x)
     weights = jnp.exp(-dim * (growth - x) - 0.5 * curvature[None, :] * growth**2)
     log_peak = dim * jnp.log(mode) + (mode - 1.0) * (b - 0.5 * a * (mode + 1.0))
-    log_ratio = -(log_peak + jnp.log(width * step * jnp.sum(weights, axis=0)))
-    return log_ratio, weights, mode[None, :] * growth + (mode - 1.0)[None, :]
+    radial = -(log_peak + jnp.log(width * step * jnp.sum(weights, axis=0)))
+    return radial, weights, mode[None, :] * growth + (mode - 1.0)[None, :]
 
 
 @functools.cache

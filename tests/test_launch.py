@@ -1,0 +1,71 @@
+"""The launchers fail with one clear line; what they do on success is what runs these tests."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def clone(tmp_path):
+    """The files that a launcher needs, without an environment."""
+    shutil.copytree(ROOT / "launch", tmp_path / "launch")
+    for name in ("setup.cfg", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def fake_python(folder, body):
+    """A python that runs `body` first; $2 is the code it was asked to run."""
+    path = folder / "fake-python"
+    path.write_text(f'#!/usr/bin/env bash\n{body}\nexec {sys.executable} "$@"\n')
+    path.chmod(0o755)
+    return str(path)
+
+
+def launch(clone, script, python):
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("VIRTUAL_ENV", "CONDA_PREFIX")
+    }
+    return subprocess.run(
+        ["bash", f"launch/{script}"],
+        cwd=clone,
+        env=environment | {"PYTHON": python},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("script", ["local.sh", "test.sh"])
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("exit 3", "can't be run; install Python 3.11 or newer"),
+        (
+            'case "$2" in *print*) echo 3.9; exit;; *version_info*) exit 1;; esac',
+            "Python 3.11 or newer is needed, {python} is 3.9; set PYTHON to a newer one",
+        ),
+        ('case "$2" in *ensurepip*) exit 1;; esac', "{python} has no venv module; install it"),
+    ],
+)
+def test_what_is_missing_is_said_in_one_line(clone, script, body, expected):
+    python = fake_python(clone, body)
+    result = launch(clone, script, python)
+    assert result.returncode == 2
+    assert expected.format(python=python) in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (clone / ".venv").exists()
+
+
+def test_no_python_at_all(clone):
+    result = launch(clone, "local.sh", "no-such-python")
+    assert result.returncode == 2
+    assert "no no-such-python found; install Python 3.11 or newer" in result.stderr
