@@ -8,6 +8,7 @@ still wait, in blocks that make up for the rejections; it has the easier task, a
 follow the shell density and not the exact one.
 """
 
+import itertools
 from collections.abc import Callable
 
 import jax
@@ -55,13 +56,13 @@ def jax_pairs(conditional: Anisotropic, n: int) -> Callable[[], object]:
     space = Sphere(np.size(conditional.concentration))
 
     @jax.jit
-    def draw(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        anchor_key, positive_key = jax.random.split(key)
+    def draw(seed: int) -> tuple[jax.Array, jax.Array]:
+        anchor_key, positive_key = jax.random.split(jax.random.key(seed))
         anchors = marginals.Uniform().sample(anchor_key, space, n)
         return anchors, conditional.sample(positive_key, space, anchors)
 
-    keys = iter(range(10**9))
-    return lambda: jax.block_until_ready(draw(jax.random.key(next(keys))))
+    seeds = itertools.count()
+    return lambda: jax.block_until_ready(draw(next(seeds)))
 
 
 def exact_acceptance(concentration: np.ndarray) -> float:

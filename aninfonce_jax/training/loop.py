@@ -103,7 +103,14 @@ def prepare_workdir(workdir: Path, config: Config, command: str = "") -> None:
     elif (workdir / CHECKPOINT_FOLDER).exists():
         raise ConfigError(f"{workdir} has checkpoints but no {path.name}; choose another --workdir")
     workdir.mkdir(parents=True, exist_ok=True)
-    write_json(path, {"config": config_lib.to_dict(config), "hash": config_lib.fingerprint(config)})
+    write_json(
+        path,
+        {
+            "config": config_lib.to_dict(config),
+            "hash": config_lib.fingerprint(config),
+            "command": command,
+        },
+    )
 
 
 def read_config(workdir: Path) -> Config:
@@ -202,8 +209,7 @@ def train(
                 config, workdir, checkpoints, stop, make_evaluate(experiment, mesh), writer, bar
             )
             if restored is not None:
-                session.history = list(restored.extra["history"])
-                session.seconds_before = restored.extra["seconds"]
+                session.restore(restored.extra)
                 for problem in restored.problems:
                     bar.message(problem)
                 bar.message(f"going on from step {start} of {config.train.steps} in {workdir}")
@@ -231,12 +237,23 @@ class _Session:
         self.writer = writer
         self.progress = progress
         self.history: list[dict[str, Any]] = []
-        self.seconds_before = 0.0
+        self._seconds_before = 0.0
         self._started = self._last_log = time.monotonic()
+        # Metrics of the steps since the last row.
         self._interval: list[Metrics] = []
         self._unchecked: Array | None = None
 
+    def restore(self, extra: Mapping[str, Any]) -> None:
+        """Takes over what an earlier session saved beside its state."""
+        self.history = list(extra["history"])
+        self._seconds_before = extra["seconds"]
+        if extra["interval"]:
+            self._interval = [
+                {name: jnp.asarray(values) for name, values in extra["interval"].items()}
+            ]
+
     def run(self, state: TrainState, step_fn: Step) -> TrainResult:
+        """Steps to the end."""
         config = self.config
         last = config.train.steps
         dispatch = config_lib.dispatch_steps(config)
@@ -261,10 +278,10 @@ class _Session:
 
     def _log(self, step: int, state: TrainState) -> None:
         """Writes the means over the steps since the last row."""
-        means = jax.tree.map(lambda *x: jnp.mean(jnp.concatenate(x)), *self._interval)
-        steps = sum(metrics["loss"].size for metrics in self._interval)
+        values = self._joined_interval()
+        means = jax.tree.map(jnp.mean, values)
         now = time.monotonic()
-        rate, self._last_log = steps / (now - self._last_log), now
+        rate, self._last_log = values["loss"].size / (now - self._last_log), now
         self.writer.write(step, "train", {**means, "steps_per_second": rate})
         # Looks at the row before, which is there already, so that the device is not kept waiting.
         if self._unchecked is not None and not np.isfinite(self._unchecked):
@@ -303,9 +320,16 @@ class _Session:
                 # A process is stateless: its position is the step itself.
                 "data_position": step,
                 "history": self.history,
+                "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
                 "seconds": self._seconds(),
             },
             metrics={"r2": self.history[-1]["r2"]},
+        )
+
+    def _joined_interval(self) -> dict[str, Array]:
+        """Returns the metrics of every step since the last row, [steps] each."""
+        return (
+            jax.tree.map(lambda *x: jnp.concatenate(x), *self._interval) if self._interval else {}
         )
 
     def _require_progress(self, step: int, state: TrainState) -> None:
@@ -325,4 +349,4 @@ class _Session:
         return {name: latest[name] for name in _SHOWN if latest.get(name) is not None}
 
     def _seconds(self) -> float:
-        return self.seconds_before + time.monotonic() - self._started
+        return self._seconds_before + time.monotonic() - self._started
