@@ -44,6 +44,8 @@ SMALL = {
     "dgp.conditional": "normal",
     "dgp.mixing.candidates": 50,
     "encoder.widths": (16, 16),
+    "optimizer.name": "adam",
+    "optimizer.learning_rate": 1e-3,
     "optimizer.warmup_steps": 2,
     "train.steps": 12,
     "train.batch_size": 16,

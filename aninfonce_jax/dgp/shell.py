@@ -14,12 +14,14 @@ for each r a Fisher–Bingham. Take u from that module's proposal with its Q, c 
 
     log p(r, u) - log q(u) = h(a r², b r) - ½ γ a r² + κ r² - log r,   κ = ½ ((1 + γ) c - λ),
 
-and what h contributes is bounded as it is there, for every r. So t = r² is drawn from e^(κt)
-on the shell, in closed form, and the pair is accepted with probability
-exp(h(a t, b r) - ½ γ a t - bound) × t_min / t: about three quarters of the time.
+and what h contributes is bounded as it is there, for every r. With t = r² the rest has the
+density e^(κt) / t on the shell. 1/t lies below the exponential e^(-σt) that meets it at both
+ends of the shell; so t is drawn from e^((κ - σ)t), in closed form, and the pair is accepted
+with the product of both ratios: nearly as often as a Fisher–Bingham alone.
 """
 
 import functools
+import math
 from typing import NamedTuple
 
 import jax
@@ -40,7 +42,7 @@ _MIN_GROWTH = 1e-4
 
 class _Rows(NamedTuple):
     envelope: Envelope
-    growth: Array  # κ, [n]
+    growth: Array  # κ - σ, [n]
 
 
 def sample(key: Array, anchors: Array, concentration: Array, shell: float) -> Array:
@@ -58,9 +60,10 @@ def sample(key: Array, anchors: Array, concentration: Array, shell: float) -> Ar
     envelope = fisher_bingham.fit_envelope(concentration[None, :] * anchors, concentration)
     # Q is c where Λ is smallest.
     growth = 0.5 * ((1.0 + envelope.tilt) * jnp.min(envelope.precision, axis=-1))
-    growth = growth - 0.5 * jnp.min(concentration)
-    growth = jnp.where(jnp.abs(growth) < _MIN_GROWTH, _MIN_GROWTH, growth)
     low, high = (1.0 - shell) ** 2, (1.0 + shell) ** 2
+    decay = math.log(high / low) / (high - low)
+    growth = growth - 0.5 * jnp.min(concentration) - decay
+    growth = jnp.where(jnp.abs(growth) < _MIN_GROWTH, _MIN_GROWTH, growth)
 
     def propose(key: Array, rows: _Rows) -> tuple[Array, Array]:
         direction_key, radius_key, accept_key = jax.random.split(key, 3)
@@ -69,6 +72,7 @@ def sample(key: Array, anchors: Array, concentration: Array, shell: float) -> Ar
         squared = high + jnp.log1p(level * jnp.expm1(rows.growth * (low - high))) / rows.growth
         squared = jnp.clip(squared, low, high)
         log_ratio = fisher_bingham.log_ratio(a * squared, b * jnp.sqrt(squared), rows.envelope)
+        log_ratio = log_ratio + decay * (squared - low)
         threshold = jax.random.uniform(accept_key, a.shape, a.dtype)
         return direction, threshold < jnp.exp(log_ratio) * low / squared
 

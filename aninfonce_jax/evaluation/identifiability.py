@@ -148,7 +148,7 @@ def match_concentration(true: npt.ArrayLike, learned: npt.ArrayLike) -> FloatArr
 
 
 def concentration_error(true: npt.ArrayLike, learned: npt.ArrayLike) -> float:
-    """Returns the largest |Λ̂ - Λ| / Λ, with both sorted (see `match_concentration`)."""
+    """Returns the largest relative error of Λ̂, with both sorted (see `match_concentration`)."""
     return float(np.max(np.abs(match_concentration(true, learned) / np.asarray(true) - 1)))
 
 

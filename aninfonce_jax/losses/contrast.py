@@ -62,13 +62,14 @@ def aninfonce_loss(
 
     Returns:
       The loss and its parts. Metrics, all scalars:
-        accuracy: share of anchors that score their positive above every negative; a
-          tie, up to rounding, is a miss.
-        score: log K - loss, where K counts the keys of an anchor (its positive and
-          its negatives); 0 at chance, comparable between batch sizes.
-        nonfinite: 1.0 if an embedding, a parameter or the loss is NaN or infinite.
-        nonpositive: 1.0 if some Λ is not positive, which can only be under tracing;
-          a concrete Λ raises.
+
+      - `accuracy`: share of anchors that score their positive above every negative; a
+        tie, up to rounding, is a miss.
+      - `score`: log K - loss, where K counts the keys of an anchor (its positive and
+        its negatives); 0 at chance, comparable between batch sizes.
+      - `nonfinite`: 1.0 if an embedding, a parameter or the loss is NaN or infinite.
+      - `nonpositive`: 1.0 if some Λ is not positive, which can only be under tracing;
+        a concrete Λ raises.
 
     Raises:
       TypeError: embeddings that are not floating point.

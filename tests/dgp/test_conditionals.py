@@ -15,6 +15,7 @@ from reference_densities import (
     projected,
     quadrature_on_line,
     quadrature_on_sphere,
+    quick_jit,
     worst_deviation,
 )
 
@@ -29,11 +30,11 @@ from aninfonce_jax.dgp.conditionals import (
 )
 from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
 
-COUNT = 100_000
+COUNT = 60_000
 SIGMAS = 5.0  # of some 2000 comparisons one exceeds this in a thousand runs; seeds are fixed
 
 
-@functools.partial(jax.jit, static_argnums=(2,))
+@functools.partial(quick_jit, static_argnums=2)
 def draw(key, conditional, space, anchor):
     """Returns COUNT positives of one anchor; the conditional's numbers are arguments."""
     return conditional.sample(key, space, jnp.broadcast_to(anchor[None, :], (COUNT, anchor.size)))
@@ -60,7 +61,7 @@ def make(name, concentration, anchor):
     extra = (3.0,) if name == "generalized" else ()
     # Sharp peaks, in two dimensions, need many nodes; wide noise in ten a long range.
     farthest = 1.0 + {1: 20.0, 2: 7.0, 3: 4.0}[exponent] * concentration.min() ** (-1.0 / exponent)
-    nodes = {2: 5000, 3: 400, 10: 120}[anchor.size]
+    nodes = {2: 4000 if exponent == 1 else 600, 3: 300, 10: 80}[anchor.size]
     return kinds[name](concentration, *extra), projected(
         anchor, concentration, exponent, 0.0, farthest, nodes
     )
@@ -82,7 +83,7 @@ SPHERE_CASES = [
 @pytest.mark.parametrize(("name", "dim", "concentration"), SPHERE_CASES)
 def test_moments_and_marginals_against_quadrature(name, dim, concentration):
     conditional, log_density = make(name, np.array(concentration), ANCHORS[dim])
-    reference = quadrature_on_sphere(log_density, dim, nodes=4000 if dim == 2 else 160)
+    reference = quadrature_on_sphere(log_density, dim, nodes=3000 if dim == 2 else 160)
     positives = draw_at(conditional, Sphere(dim), ANCHORS[dim])
     assert worst_deviation(positives, reference) < SIGMAS
 
@@ -96,14 +97,22 @@ def variances_of_exact(concentration):
     return 1 / (concentration + concentration.size)
 
 
-@pytest.mark.parametrize("case", TEN_CASES)
-@pytest.mark.parametrize("name", ["exact", "vmf"])
+@pytest.mark.parametrize(
+    ("name", "case"),
+    [
+        ("exact", "wide"),
+        ("exact", "paper"),
+        ("exact", "narrow"),
+        ("vmf", "wide"),
+        ("vmf", "narrow"),
+    ],
+)
 def test_moments_and_marginals_against_importance_sampling(name, case):
     concentration = np.repeat(TEN_CASES[case], 5)
     conditional, log_density = make(name, concentration, TEN_ANCHOR)
     covered = concentration if name == "exact" else np.full(10, concentration[0])
     reference = importance_on_sphere(
-        log_density, TEN_ANCHOR, variances_of_exact(covered), draws=60_000
+        log_density, TEN_ANCHOR, variances_of_exact(covered), draws=30_000
     )
     positives = draw_at(conditional, Sphere(10), TEN_ANCHOR)
     assert worst_deviation(positives, reference) < SIGMAS
@@ -119,7 +128,7 @@ def test_projected_samplers_against_importance_sampling(name):
         "laplace": 2 / concentration**2,
         "generalized": 0.8 / concentration ** (2 / 3),
     }[name]
-    reference = importance_on_sphere(log_density, TEN_ANCHOR, variances, draws=40_000)
+    reference = importance_on_sphere(log_density, TEN_ANCHOR, variances, draws=20_000)
     positives = draw_at(conditional, Sphere(10), TEN_ANCHOR)
     assert worst_deviation(positives, reference) < SIGMAS
 
@@ -206,7 +215,7 @@ def test_a_box_never_runs_out_of_tries(concentration):
             np.testing.assert_allclose(positives.std(axis=0), expected, rtol=0.02)
 
 
-@pytest.mark.parametrize("exponent", [1.0, 2.0, 3.0, 0.7])
+@pytest.mark.parametrize("exponent", [2.0, 3.0, 0.7])
 def test_real_space_is_left_alone(exponent):
     concentration, anchor = np.array([0.5, 400.0]), np.array([3.0, -1.0])
     positives = draw_at(GeneralizedNormal(concentration, exponent), Real(2), anchor)
@@ -262,7 +271,7 @@ def test_log_densities():
 def test_one_trace_serves_every_concentration():
     chex.clear_trace_counter()
 
-    @jax.jit
+    @quick_jit
     @chex.assert_max_traces(n=1)
     def sample(key, conditional, anchors):
         return conditional.sample(key, Sphere(4), anchors)
@@ -344,6 +353,7 @@ def test_bad_parameters_are_refused(make_conditional, message):
     [
         (Anisotropic([1.0, 1.0]), Box(2), r"defined on a sphere, got Box\(dim=2"),
         (VonMisesFisher(1.0), Real(2), "defined on a sphere, got Real"),
+        (Anisotropic([1.0] * 2, "paper", 2.0), Sphere(2), "less than the radius 1, got 2"),
         (Anisotropic([1.0, 1.0]), Sphere(3), r"one value per factor, \[3\], got shape \(2,\)"),
         (Normal([1.0, 1.0]), Real(3), r"one value per factor, \[3\]"),
         (Normal([1.0]), Product((Real(1),)), "needs a ProductConditional"),

@@ -8,6 +8,7 @@ from reference_densities import (
     projected,
     quadrature_on_line,
     quadrature_on_sphere,
+    quick_jit,
     worst_deviation,
 )
 
@@ -23,12 +24,12 @@ from aninfonce_jax.dgp.marginals import (
 from aninfonce_jax.dgp.products import ProductConditional, ProductMarginal
 from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
 
-COUNT = 100_000
+COUNT = 60_000
 SIGMAS = 5.0
 SPREAD = [(Normal, 2), (Laplace, 1), (functools.partial(GeneralizedNormal, exponent=3.0), 3)]
 
 
-@functools.partial(jax.jit, static_argnums=2)
+@functools.partial(quick_jit, static_argnums=2)
 def draw(key, marginal, space):
     return marginal.sample(key, space, COUNT)
 
@@ -73,7 +74,7 @@ def test_product_of_marginals_and_conditionals():
     marginal.check(space)
     conditional.check(space)
 
-    @jax.jit
+    @quick_jit
     def sample(key):
         anchor_key, positive_key = jax.random.split(key)
         anchors = marginal.sample(anchor_key, space, COUNT)

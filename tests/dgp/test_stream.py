@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from reference_densities import quick_jit
 from scipy.optimize import minimize
 
 from aninfonce_jax.config_schema import ConcentrationConfig, DgpConfig, MixingConfig
@@ -30,7 +31,10 @@ def small_process(method="exact", dim=6):
 def test_pairs_are_the_mixed_latents():
     process = small_process()
     with jax.numpy_dtype_promotion("strict"):
-        pairs = jax.jit(lambda key: sample_pairs(key, process, 64))(jax.random.key(1))
+        sample = quick_jit(lambda key: sample_pairs(key, process, 64))
+        pairs, again, other = (sample(jax.random.key(seed)) for seed in (1, 1, 2))
+    chex.assert_trees_all_equal(pairs, again)
+    assert float(jnp.abs(pairs.latents2 - other.latents2).max()) > 0.1
     chex.assert_shape(jax.tree.leaves(pairs), (64, 6))
     chex.assert_tree_all_finite(pairs)
     chex.assert_trees_all_close(pairs.view1, process.mixing(pairs.latents1), atol=1e-6)
@@ -51,20 +55,12 @@ def test_same_key_gives_the_same_batch_on_any_number_of_devices(method):
         )
         rows = NamedSharding(mesh, PartitionSpec("data"))
         replicated = NamedSharding(mesh, PartitionSpec())
-        sample = jax.jit(sample_pairs, static_argnums=2, out_shardings=rows)
+        sample = quick_jit(sample_pairs, static_argnums=2, out_shardings=rows)
         pairs = sample(*jax.device_put((key, process), replicated), size)
         assert len(pairs.view1.sharding.device_set) == devices
         return jax.tree.map(np.asarray, pairs)
 
     chex.assert_trees_all_close(sample_on(1), sample_on(8), atol=1e-6)
-
-
-def test_different_keys_give_different_batches():
-    process = small_process()
-    sample = jax.jit(lambda key: sample_pairs(key, process, 64).latents2)
-    first, again, other = (sample(jax.random.key(seed)) for seed in (1, 1, 2))
-    chex.assert_trees_all_equal(first, again)
-    assert float(jnp.abs(first - other).max()) > 0.1
 
 
 def test_vmap_over_keys_and_processes():
@@ -74,8 +70,8 @@ def test_vmap_over_keys_and_processes():
     sample = jax.vmap(
         lambda key, mixing: sample_pairs(key, dataclasses.replace(process, mixing=mixing), 32)
     )
-    pairs = jax.jit(sample)(keys, stacked)
-    single = jax.jit(lambda key: sample_pairs(key, process, 32))(keys[1])
+    pairs = quick_jit(sample)(keys, stacked)
+    single = quick_jit(lambda key: sample_pairs(key, process, 32))(keys[1])
     chex.assert_trees_all_close(jax.tree.map(lambda x: x[1], pairs), single, atol=1e-5)
 
 
@@ -176,10 +172,10 @@ def test_with_a_perfect_encoder_the_loss_is_least_at_the_true_concentration():
 
     found = minimize(
         lambda x: [np.float64(value) for value in loss(jnp.float32(x))],
-        x0=np.log([10.0, 10.0]),
+        x0=np.log([20.0, 7.0]),
         jac=True,
         method="L-BFGS-B",
-        options={"ftol": 1e-7, "gtol": 1e-4, "maxfun": 20},
+        options={"ftol": 1e-7, "gtol": 1e-4, "maxfun": 12},
     )
     print("FOUND", np.exp(found.x), found.nfev)
     np.testing.assert_allclose(np.exp(found.x), truth, rtol=0.01)

@@ -40,7 +40,7 @@ def test_aninfonce_uses_its_own_concentration():
     params = objective.init(jax.random.key(0))
     np.testing.assert_allclose(objective.concentration(params), [4.0] * DIM, rtol=1e-6)
     loss, metrics = objective(params, identity, PAIRS)
-    expected = contrast.aninfonce_loss(VIEW1, VIEW2, jnp.full((DIM,), 4.0))
+    expected = contrast.aninfonce_loss(VIEW1, VIEW2, jnp.full((DIM,), 4.0), negatives="anchors")
     np.testing.assert_allclose(loss, expected.loss, rtol=1e-6)
     np.testing.assert_allclose(metrics["alignment"] + metrics["uniformity"], loss, rtol=1e-5)
     grads = jax.grad(lambda p: objective(p, identity, PAIRS)[0])(params)
@@ -55,24 +55,24 @@ def test_jitter_spreads_the_start():
 
 
 def test_infonce_trains_one_temperature_or_none():
-    trained = build_objective(ObjectiveConfig("infonce", concentration_start=2.0), DIM)
+    trained = build_objective(
+        ObjectiveConfig("infonce", train_temperature=True, concentration_start=2.0), DIM
+    )
     params = trained.init(jax.random.key(0))
     chex.assert_shape(params["concentration"], (1,))
-    fixed = build_objective(
-        ObjectiveConfig("infonce", train_temperature=False, temperature=0.5), DIM
-    )
+    fixed = build_objective(ObjectiveConfig("infonce", temperature=0.5), DIM)
     assert fixed.init(jax.random.key(0)) == {}
     for objective, own in ((trained, params), (fixed, {})):
         np.testing.assert_allclose(
             objective(own, identity, PAIRS)[0],
-            contrast.infonce_loss(VIEW1, VIEW2, temperature=0.5).loss,
+            contrast.infonce_loss(VIEW1, VIEW2, temperature=0.5, negatives="anchors").loss,
             rtol=1e-6,
         )
         np.testing.assert_allclose(objective.concentration(own), [2.0] * DIM, rtol=1e-6)
 
 
 def test_lp():
-    objective = build_objective(ObjectiveConfig("lp", exponent=1.0, temperature=0.7), DIM)
+    objective = build_objective(ObjectiveConfig("lp", "both", exponent=1.0, temperature=0.7), DIM)
     np.testing.assert_allclose(
         objective({}, identity, PAIRS)[0],
         contrast.lp_loss(VIEW1, VIEW2, p=1.0, temperature=0.7, negatives="both").loss,
@@ -103,7 +103,7 @@ def test_floor_is_the_loss_at_the_truth():
 def test_floor_of_a_normal_in_space_equals_the_quadratic_score():
     truth = jnp.array([5.0, 2.0, 1.0])
     dgp = DgpConfig(dim=DIM, space="real", marginal="normal", conditional="normal")
-    floor = ground_truth_loss(ObjectiveConfig(), dgp, truth)(VIEW1, VIEW2)
+    floor = ground_truth_loss(ObjectiveConfig(negatives="both"), dgp, truth)(VIEW1, VIEW2)
     expected = contrast.aninfonce_loss(VIEW1, VIEW2, truth, normalize=False).loss
     np.testing.assert_allclose(floor, expected, rtol=1e-5)
 

@@ -116,7 +116,7 @@ def test_average_follows_the_parameters(small_config):
         for a, b in zip(jax.tree.leaves(state.average), jax.tree.leaves(state.params), strict=True)
     )
     assert 0 < distance < 0.1
-    plain, _ = run(small_config(), 1)
+    plain, _ = run(small_config(optimizer__ema_decay=0.0), 1)
     assert plain.evaluated_params is plain.params
 
 
