@@ -71,11 +71,13 @@ ANCHORS = {2: np.array([0.6, 0.8]), 3: np.array([0.48, 0.6, 0.64])}
 SPHERE_CASES = [
     ("exact", 3, [400.0, 20.0, 0.5]),
     ("paper", 3, [400.0, 20.0, 0.5]),
-    ("vmf", 3, [400.0]),
+    ("vmf", 2, [0.5]),
+    ("exact", 2, [0.5, 0.5]),
+    ("laplace", 2, [0.5, 0.5]),
     *(
         (name, dim, values)
         for name in ("exact", "paper", "vmf", "normal", "laplace", "generalized")
-        for dim, values in ((2, [0.5, 0.5]), (2, [400.0, 0.5]), (3, [25.0, 5.0, 5.0]))
+        for dim, values in ((2, [400.0, 0.5]), (3, [25.0, 5.0, 5.0]))
     ),
 ]
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from reference_densities import quick_jit
-from scipy.optimize import minimize
+from scipy.optimize import root
 
 from aninfonce_jax.config_schema import ConcentrationConfig, DgpConfig, MixingConfig
 from aninfonce_jax.dgp import conditionals, marginals
@@ -44,9 +44,8 @@ def test_pairs_are_the_mixed_latents():
     chex.assert_trees_all_close(observations, process.mixing(latents), atol=1e-6)
 
 
-@pytest.mark.parametrize("method", ["exact", "paper"])
-def test_same_key_gives_the_same_batch_on_any_number_of_devices(method):
-    process = small_process(method)
+def test_same_key_gives_the_same_batch_on_any_number_of_devices():
+    process = small_process()
     key, size = jax.random.key(4), 512
 
     def sample_on(devices):
@@ -145,13 +144,13 @@ def test_an_empty_batch_is_refused():
 
 def test_with_a_perfect_encoder_the_loss_is_least_at_the_true_concentration():
     # Negatives from the anchors only. One Λ̂ each for content and style, so that five factors
-    # share the evidence: the sampling error is 0.1 % of the one and 0.35 % of the other.
+    # share the evidence: the sampling error is 0.1 % of the one and 0.4 % of the other.
     truth = np.array([25.0, 5.0])
     process = LatentProcess(
         Sphere(10), marginals.Uniform(), Anisotropic(np.repeat(truth, 5)), lambda x: x
     )
-    batch, batches = 128, 1600
-    pairs = jax.jit(lambda key: sample_pairs(key, process, batch * batches))(jax.random.key(0))
+    batch, batches = 64, 2400
+    pairs = quick_jit(lambda key: sample_pairs(key, process, batch * batches))(jax.random.key(0))
     views = [view.reshape(batches, batch, 10) for view in (pairs.latents1, pairs.latents2)]
 
     def batch_loss(concentration, anchors, positives):
@@ -164,20 +163,17 @@ def test_with_a_perfect_encoder_the_loss_is_least_at_the_true_concentration():
         return jnp.mean(jax.nn.logsumexp(row, axis=1) - positive)
 
     @jax.jit
-    @jax.value_and_grad
-    def loss(log_concentration):
+    @jax.grad
+    def slope(log_concentration):
         concentration = jnp.repeat(jnp.exp(log_concentration), 5)
         losses = jax.lax.map(lambda views: batch_loss(concentration, *views), tuple(views))
         return jnp.mean(losses)
 
-    found = minimize(
-        lambda x: [np.float64(value) for value in loss(jnp.float32(x))],
+    found = root(
+        lambda x: np.float64(slope(jnp.float32(x))),
         x0=np.log([20.0, 7.0]),
-        jac=True,
-        method="L-BFGS-B",
-        options={"ftol": 1e-7, "gtol": 1e-4, "maxfun": 12},
+        options={"xtol": 1e-4, "eps": 1e-4},
     )
-    print("FOUND", np.exp(found.x), found.nfev)
     np.testing.assert_allclose(np.exp(found.x), truth, rtol=0.01)
 
 
