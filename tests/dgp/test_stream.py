@@ -144,7 +144,7 @@ def test_an_empty_batch_is_refused():
 
 def test_with_a_perfect_encoder_the_loss_is_least_at_the_true_concentration():
     # Negatives from the anchors only. One Λ̂ each for content and style, so that five factors
-    # share the evidence: the sampling error is 0.1 % of the one and 0.4 % of the other.
+    # share the evidence: the sampling error is 0.2 % of the one and 0.4 % of the other.
     truth = np.array([25.0, 5.0])
     process = LatentProcess(
         Sphere(10), marginals.Uniform(), Anisotropic(np.repeat(truth, 5)), lambda x: x
