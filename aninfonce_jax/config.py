@@ -243,14 +243,14 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "dgp.radius": (0, math.inf, False),
     "dgp.marginal_scale": (0, math.inf, False),
     "dgp.marginal_exponent": (0, math.inf, False),
-    "dgp.marginal_concentration": (0, math.inf, True),
+    "dgp.marginal_concentration": (0, math.inf, False),
     "dgp.conditional_exponent": (0, math.inf, False),
     "dgp.bimodal_offset": (0, math.inf, True),
     "dgp.shell": (0, math.inf, False),
     "dgp.concentration.high": (0, math.inf, False),
     "dgp.concentration.low": (0, math.inf, False),
     "dgp.mixing.layers": (0, math.inf, True),
-    "dgp.mixing.slope": (0, math.inf, False),
+    "dgp.mixing.slope": (0, 1, False),
     "dgp.mixing.candidates": (1, math.inf, True),
     "objective.concentration_start": (0, math.inf, False),
     "objective.concentration_jitter": (0, math.inf, True),
@@ -308,6 +308,12 @@ def _check_dgp(dgp: DgpConfig) -> None:
             f"dgp.{role}={kind!r} is defined on the sphere, got dgp.space={dgp.space!r}; "
             "use a normal, laplace or generalized_normal there",
         )
+    layout = dgp.concentration.layout
+    _require(
+        dgp.conditional != "vmf" or layout == "constant",
+        "dgp.conditional='vmf' has one concentration for all factors; set "
+        f"dgp.concentration.layout='constant', got {layout!r}",
+    )
     _require(
         dgp.space != "real" or dgp.marginal != "uniform",
         "dgp.marginal='uniform' does not exist on dgp.space='real'; use normal or laplace",

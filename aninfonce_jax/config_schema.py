@@ -52,6 +52,9 @@ class DgpConfig:
     radius: float = _field(1.0, "radius of the sphere")
     box_low: float = _field(0.0, "lower end of the box, each side")
     box_high: float = _field(1.0, "upper end of the box, each side")
+    box_boundary: Literal["reject", "wrap"] = _field(
+        "reject", "what happens to a draw that leaves the box"
+    )
     marginal: Literal["uniform", "normal", "laplace", "generalized_normal", "vmf"] = _field(
         "uniform", "distribution of the anchors"
     )

@@ -4,7 +4,7 @@
     python benchmarks/step.py [--rounds=20] [--optimizer=adam]
 
 All three work on the same shapes: batch 1000, d = 10, the paper's encoder, both views as
-anchors and as negatives. Ours and PyTorch's draw their own positives by shell rejection,
+anchors and as negatives. Ours and PyTorch's draw their own positives from the paper's shell,
 mix, encode, take the loss and an Adam step. The bare products are the matrix products that
 no implementation of the encoder's and the loss's value and gradient can avoid, and nothing
 else. The contestants take turns; what counts is the ratio.

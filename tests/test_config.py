@@ -56,6 +56,8 @@ def test_unknown_key_without_neighbour_lists_the_known():
         ("dgp.dim", 1, "a sphere needs dgp.dim of at least 2, got 1"),
         ("dgp.space", "torus", "config.dgp.space must be one of 'sphere', 'box', 'real'"),
         ("dgp.space", "box", "dgp.conditional='anisotropic' is defined on the sphere"),
+        ("dgp.conditional", "vmf", "has one concentration for all factors; set dgp.concentration"),
+        ("dgp.mixing.slope", 1.5, "must be above 0 and at most 1, got 1.5"),
         ("dgp.radius", 0.0, "config.dgp.radius must be above 0, got 0.0"),
         ("dgp.concentration.low", 30.0, "low=30.0 must not exceed dgp.concentration.high=25.0"),
         ("dgp.concentration.high", float("nan"), "must be a finite number, got nan"),

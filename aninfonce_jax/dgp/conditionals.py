@@ -239,7 +239,7 @@ class _AdditiveNoise:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class GeneralizedNormal(_AdditiveNoise):
-    """Noise with density ∝ exp(-(1/p) Σ Λ_i |x_i|^p).
+    """Noise with density ∝ `exp(-(1/p) Σ Λ_i |x_i|^p)`.
 
     Attributes:
       concentration: Λ, [dim], positive.

@@ -85,7 +85,7 @@ class _Spread:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class GeneralizedNormal(_Spread):
-    """Density ∝ exp(-(1/p) Σ |(z_i - center_i) / scale_i|^p).
+    """Density ∝ `exp(-(1/p) Σ |(z_i - center_i) / scale_i|^p)`.
 
     Attributes:
       scale: a positive number, or one per factor, [dim].

@@ -97,7 +97,7 @@ def _build_space(config: DgpConfig) -> Space:
         case "sphere":
             return Sphere(config.dim, config.radius)
         case "box":
-            return Box(config.dim, config.box_low, config.box_high)
+            return Box(config.dim, config.box_low, config.box_high, config.box_boundary)
         case "real":
             return Real(config.dim)
     raise ValueError(f"Unknown space {config.space!r}; choose 'sphere', 'box' or 'real'.")

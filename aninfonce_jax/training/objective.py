@@ -165,8 +165,14 @@ def ground_truth_loss(
         if config.kind == "supervised":
             return jnp.zeros(())
         if dgp.conditional in ("anisotropic", "vmf"):
+            # A von Mises–Fisher's κ goes with the angle, whatever the radius.
+            scale = 1 / dgp.radius**2 if dgp.conditional == "vmf" else 1.0
             return contrast.aninfonce_loss(
-                latents1, latents2, concentration, negatives=config.negatives, normalize=False
+                latents1,
+                latents2,
+                scale * concentration,
+                negatives=config.negatives,
+                normalize=False,
             ).loss
         exponents = {"laplace": 1.0, "normal": 2.0, "generalized_normal": dgp.conditional_exponent}
         if dgp.space == "sphere" or dgp.conditional not in exponents:

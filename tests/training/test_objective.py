@@ -100,6 +100,16 @@ def test_floor_is_the_loss_at_the_truth():
     np.testing.assert_allclose(floor, expected, rtol=1e-6)
 
 
+def test_floor_of_a_von_mises_fisher_does_not_depend_on_the_radius():
+    unit1 = VIEW1 / jnp.linalg.norm(VIEW1, axis=-1, keepdims=True)
+    unit2 = VIEW2 / jnp.linalg.norm(VIEW2, axis=-1, keepdims=True)
+    expected = contrast.infonce_loss(unit1, unit2, temperature=0.25, negatives="anchors").loss
+    for radius in (1.0, 3.0):
+        dgp = DgpConfig(dim=DIM, conditional="vmf", radius=radius)
+        floor = ground_truth_loss(ObjectiveConfig(), dgp, jnp.full((DIM,), 4.0))
+        np.testing.assert_allclose(floor(radius * unit1, radius * unit2), expected, rtol=1e-5)
+
+
 def test_floor_of_a_normal_in_space_equals_the_quadratic_score():
     truth = jnp.array([5.0, 2.0, 1.0])
     dgp = DgpConfig(dim=DIM, space="real", marginal="normal", conditional="normal")
