@@ -35,6 +35,7 @@ def our_steps(optimizer: str):
     config = dataclasses.replace(
         config,
         dgp=dataclasses.replace(config.dgp, sampler="paper"),
+        objective=dataclasses.replace(config.objective, negatives="both"),
         optimizer=dataclasses.replace(config.optimizer, name=optimizer, ema_decay=0.0),
         train=dataclasses.replace(config.train, steps_per_dispatch=STEPS),
     )
