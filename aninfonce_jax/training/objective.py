@@ -166,11 +166,11 @@ def ground_truth_loss(
             return jnp.zeros(())
         if dgp.conditional in ("anisotropic", "vmf"):
             # A von Mises–Fisher's κ goes with the angle, whatever the radius.
-            scale = 1 / dgp.radius**2 if dgp.conditional == "vmf" else 1.0
+            per_angle = 1 / dgp.radius**2 if dgp.conditional == "vmf" else 1.0
             return contrast.aninfonce_loss(
                 latents1,
                 latents2,
-                scale * concentration,
+                per_angle * concentration,
                 negatives=config.negatives,
                 normalize=False,
             ).loss
