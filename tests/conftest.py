@@ -4,10 +4,7 @@ The device count must be set before jax first looks for devices, hence here and 
 a test module.
 """
 
-import atexit
 import os
-import shutil
-import tempfile
 
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",
@@ -19,13 +16,6 @@ os.environ["XLA_FLAGS"] = " ".join(
     [_GIVEN, *(f"{name}={value}" for name, value in _FLAGS.items() if name not in _GIVEN)]
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-# Most tests of the loop train the same small run: compile it once in a session, for all of
-# its processes.
-if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="aninfonce-jax-tests-")
-    atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
-os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.2"
 
 import jax  # noqa: E402
 
