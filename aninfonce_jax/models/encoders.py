@@ -45,7 +45,8 @@ def looks_linear_kernels(key: Array, widths: tuple[int, ...], slope: float) -> l
 
     A contrastive encoder that starts from a random nonlinear map may fold the latent space
     and never unfold it; one that starts linear starts without folds, though too high a
-    learning rate can still make one. The idea of paired units is from Balduzzi et al., "The Shattered Gradients Problem" (2017).
+    learning rate can still make one. The idea of paired units is from Balduzzi et al., "The
+    Shattered Gradients Problem" (2017).
 
     Args:
       key: a random key.
