@@ -89,6 +89,9 @@ class EncoderConfig:
     init: Literal["looks_linear", "he_normal", "orthogonal", "torch"] = _field(
         "looks_linear", "initial weights: a linear map, or random ones; 'torch' is the paper's"
     )
+    rotation: bool = _field(
+        False, "rotate the embeddings by a trained orthogonal matrix, at the rate of Λ̂"
+    )
     output: Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"] = _field(
         "sphere", "normalisation of the embeddings; learnable: with a trained scale"
     )
@@ -128,7 +131,7 @@ class OptimizerConfig:
         "muon", "optimiser of the encoder"
     )
     learning_rate: float = _field(1e-2, "peak learning rate of the encoder")
-    concentration_learning_rate: float = _field(1e-2, "peak learning rate of Λ̂ (always Adam)")
+    concentration_learning_rate: float = _field(1e-2, "peak learning rate of Λ̂ and a rotation (always Adam)")
     schedule: Literal["cosine", "constant"] = _field("cosine", "learning rates after warm-up")
     warmup_steps: int = _field(100, "steps of linear warm-up")
     final_fraction: float = _field(0.01, "learning rate at the end, as a share of the peak")

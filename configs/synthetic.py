@@ -30,6 +30,7 @@ def get_config(variant: str = "bimodal") -> ConfigDict:
     config.name = f"synthetic-{variant}"
     if variant == "linear":
         config.dgp.concentration.layout = "linear"
+        config.encoder.rotation = True
     elif variant in ("infonce", "supervised"):
         config.objective.kind = variant
     elif variant == "paper":

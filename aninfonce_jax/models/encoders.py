@@ -9,9 +9,11 @@ import jax
 import jax.numpy as jnp
 
 from aninfonce_jax.config_schema import DgpConfig, EncoderConfig
-from aninfonce_jax.models.heads import OutputNormalization
+from aninfonce_jax.models.heads import OutputNormalization, Rotation
 from aninfonce_jax.types import Array
 
+# Where a rotation's angles live among the params.
+ROTATION = "rotation"
 LEAKY_SLOPE = 0.01
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "leaky_relu": lambda x: jnp.where(x > 0, x, LEAKY_SLOPE * x),
@@ -87,6 +89,7 @@ class MLP(nn.Module):
       dim: dimension of the embeddings.
       activation: a name of `ACTIVATIONS`.
       kernel_init: a name of `KERNEL_INITS`, or "looks_linear".
+      rotation: whether a trained rotation follows the last layer.
       output: the last module, from raw outputs to embeddings.
     """
 
@@ -94,6 +97,7 @@ class MLP(nn.Module):
     dim: int
     activation: str
     kernel_init: str
+    rotation: bool
     output: OutputNormalization
 
     @nn.compact
@@ -104,7 +108,10 @@ class MLP(nn.Module):
         kernel_init = KERNEL_INITS.get(self.kernel_init, nn.initializers.zeros)
         for width in self.widths:
             x = act(nn.Dense(width, kernel_init=kernel_init)(x))
-        return self.output(nn.Dense(self.dim, kernel_init=kernel_init)(x))
+        x = nn.Dense(self.dim, kernel_init=kernel_init)(x)
+        if self.rotation:
+            x = Rotation(name=ROTATION)(x)
+        return self.output(x)
 
     def init_params(self, key: Array, observations: Array) -> dict[str, Any]:
         """Returns initial params for observations [batch, features]."""
@@ -129,5 +136,6 @@ def build_encoder(config: EncoderConfig, dgp: DgpConfig) -> MLP:
         dim=dgp.dim,
         activation=config.activation,
         kernel_init=config.init,
+        rotation=config.rotation,
         output=OutputNormalization(config.output, dgp.radius, dgp.box_low, dgp.box_high),
     )

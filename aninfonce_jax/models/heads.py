@@ -31,6 +31,25 @@ def from_positive(positive: Array, transform: Transform) -> Array:
     return positive + jnp.log(-jnp.expm1(-positive))
 
 
+class Rotation(nn.Module):
+    """Rotates embeddings [batch, dim] by a trained orthogonal matrix; at first, not at all.
+
+    The layers before it could learn the same rotation, and do so slowly: between factors
+    whose Λ differ little the loss hardly changes with the angle. Here each pair of factors
+    has an angle of its own, whose small but consistent gradient Adam rescales.
+    """
+
+    @nn.compact
+    def __call__(self, x: Array) -> Array:
+        """Returns the rotated embeddings [batch, dim]."""
+        dim = x.shape[-1]
+        angles = self.param("angles", nn.initializers.zeros, (dim, dim))
+        # Cayley's map: orthogonal for every antisymmetric generator, up to rounding.
+        generator = angles - angles.T
+        eye = jnp.eye(dim, dtype=x.dtype)
+        return x @ jnp.linalg.solve(eye + generator, eye - generator)
+
+
 class OutputNormalization(nn.Module):
     """Maps raw outputs [batch, dim] onto the space of the latents.
 

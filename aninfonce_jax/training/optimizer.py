@@ -1,10 +1,13 @@
 """The optimiser: one recipe for the encoder, its own learning rate for Λ̂."""
 
+from typing import Any
+
 import jax
 import optax
 import optax.contrib
 
 from aninfonce_jax.config_schema import OptimizerConfig
+from aninfonce_jax.models.encoders import ROTATION
 from aninfonce_jax.types import PyTree
 
 # Muon's rate is the size of an orthogonal step, an order of magnitude above a good rate of
@@ -32,10 +35,20 @@ def build_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransf
             build_schedule(config, config.concentration_learning_rate, steps), config.b1, config.b2
         ),
     }
-    grouped = optax.multi_transform(transforms, {name: name for name in transforms})
+    grouped = optax.multi_transform(transforms, _groups)
     if config.clip_norm > 0:
         return optax.chain(optax.clip_by_global_norm(config.clip_norm), grouped)
     return grouped
+
+
+def _groups(params: PyTree) -> PyTree:
+    """Names the transform of each leaf; a rotation's angles go with Λ̂, which names its axes."""
+
+    def group(path: tuple[Any, ...], _: Any) -> str:
+        names = [entry.key for entry in path]
+        return "objective" if names[0] == "objective" or ROTATION in names else "encoder"
+
+    return jax.tree_util.tree_map_with_path(group, params)
 
 
 def _matrices(params: PyTree) -> PyTree:
