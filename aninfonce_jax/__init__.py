@@ -25,6 +25,8 @@ if TYPE_CHECKING:
         recovered_map,
     )
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
+    from aninfonce_jax.losses.sharded import over_mesh
+    from aninfonce_jax.training.microbatch import microbatched
     from aninfonce_jax.types import LossOutput, Pairs, PairSource
 
 __version__ = "0.1.0"
@@ -44,6 +46,8 @@ _HOMES = {
         "recovered_map",
     ),
     "aninfonce_jax.losses.contrast": ("aninfonce_loss", "infonce_loss", "lp_loss"),
+    "aninfonce_jax.losses.sharded": ("over_mesh",),
+    "aninfonce_jax.training.microbatch": ("microbatched",),
     "aninfonce_jax.types": ("LossOutput", "PairSource", "Pairs"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -70,6 +74,8 @@ __all__ = [
     "lp_loss",
     "marginals",
     "mcc",
+    "microbatched",
+    "over_mesh",
     "products",
     "recovered_map",
     "sample_pairs",

@@ -85,6 +85,12 @@ def check_devices(config: Config, available: int) -> int:
             f"train.batch_size={config.train.batch_size} can't be divided over {devices} devices; "
             f"choose a multiple of {devices}, or set train.devices"
         )
+    parts = config.train.microbatches
+    if config.train.batch_size // devices % parts:
+        raise ConfigError(
+            f"train.microbatches={parts} can't divide the {config.train.batch_size // devices} "
+            f"pairs of each device; choose a divisor, or another train.batch_size"
+        )
     return devices
 
 
@@ -221,6 +227,12 @@ def _check(config: Config) -> None:
         "set objective.normalize=False or encoder.output='sphere'",
     )
     _require(
+        objective.kind != "lp"
+        or (objective.strategy in ("auto", "dense") and not objective.hardness),
+        f"the Lp loss has no objective.strategy={objective.strategy!r} and no hardness; "
+        "leave them at 'auto' and 0",
+    )
+    _require(
         config.optimizer.warmup_steps < config.train.steps,
         f"optimizer.warmup_steps={config.optimizer.warmup_steps} must be below "
         f"train.steps={config.train.steps}",
@@ -252,6 +264,8 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "dgp.mixing.layers": (0, math.inf, True),
     "dgp.mixing.slope": (0, 1, False),
     "dgp.mixing.candidates": (1, math.inf, True),
+    "objective.hardness": (0, math.inf, True),
+    "objective.chunk_size": (0, math.inf, True),
     "objective.concentration_start": (0, math.inf, False),
     "objective.concentration_jitter": (0, math.inf, True),
     "objective.temperature": (0, math.inf, False),
@@ -269,6 +283,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "train.steps": (1, math.inf, True),
     "train.batch_size": (2, math.inf, True),
     "train.steps_per_dispatch": (1, math.inf, True),
+    "train.microbatches": (1, math.inf, True),
     "train.devices": (0, math.inf, True),
     "eval.every": (1, math.inf, True),
     "eval.samples": (2, math.inf, True),

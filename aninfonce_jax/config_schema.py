@@ -106,6 +106,13 @@ class ObjectiveConfig:
         "anchors", "negatives from the anchors only (theory-exact) or from both views (symmetric)"
     )
     normalize: bool = _field(True, "normalise embeddings to the unit sphere inside the loss")
+    hardness: float = _field(
+        0.0, "β: negatives count in proportion to exp(β · score); 0: all alike"
+    )
+    strategy: Literal["auto", "dense", "chunked", "gather", "ring", "pallas"] = _field(
+        "auto", "how the scores of all pairs are computed; the result is the same"
+    )
+    chunk_size: int = _field(0, "side of a tile of chunked scores; 0: chosen by size")
     concentration_transform: Literal["softplus", "exp"] = _field(
         "exp", "how the free parameter becomes a positive Λ̂"
     )
@@ -131,7 +138,9 @@ class OptimizerConfig:
         "muon", "optimiser of the encoder"
     )
     learning_rate: float = _field(1e-2, "peak learning rate of the encoder")
-    concentration_learning_rate: float = _field(1e-2, "peak learning rate of Λ̂ and a rotation (always Adam)")
+    concentration_learning_rate: float = _field(
+        1e-2, "peak learning rate of Λ̂ and a rotation (always Adam)"
+    )
     schedule: Literal["cosine", "constant"] = _field("cosine", "learning rates after warm-up")
     warmup_steps: int = _field(100, "steps of linear warm-up")
     final_fraction: float = _field(0.01, "learning rate at the end, as a share of the peak")
@@ -150,6 +159,9 @@ class TrainConfig:
     steps: int = _field(3000, "optimiser steps")
     batch_size: int = _field(1000, "positive pairs per step, over all devices")
     steps_per_dispatch: int = _field(50, "steps compiled into one call to the device")
+    microbatches: int = _field(
+        1, "parts in which the batch is encoded, for memory; every part's pairs are contrasted"
+    )
     devices: int = _field(0, "local devices to spread the batch over; 0: all of them")
 
 

@@ -42,7 +42,7 @@ def make_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
     )(key)
     true_latents = np.asarray(latents, np.float64)
     encode = jax.jit(experiment.encode)
-    held_out_loss = _held_out(experiment, mesh, _objective_loss(experiment))
+    held_out_loss = _held_out(experiment, mesh, _objective_loss(experiment, mesh))
     floor = float(_held_out(experiment, mesh, _floor_loss(experiment, truth))({}))
 
     def evaluate(params: PyTree) -> dict[str, Any]:
@@ -109,10 +109,10 @@ def evaluate_checkpoint(workdir: Path) -> Mapping[str, Any]:
     return scores
 
 
-def _objective_loss(experiment: Experiment) -> Callable[..., Array]:
+def _objective_loss(experiment: Experiment, mesh: Mesh) -> Callable[..., Array]:
     def loss(params: PyTree, pairs: Any) -> Array:
         return experiment.objective(
-            params["objective"], lambda x: experiment.encode(params, x), pairs
+            params["objective"], lambda x: experiment.encode(params, x), pairs, mesh
         )[0]
 
     return loss

@@ -1,9 +1,9 @@
 """Contrastive losses on plain arrays: AnInfoNCE, InfoNCE and the Lp family.
 
 Every loss takes three steps: the views become queries, keys and positive scores
-(`similarity.py`); one masked log-sum-exp goes over the negatives of each anchor; the
-two numbers per anchor become a `LossOutput`. The log-sum-exp is the only part that
-sees all pairs, so whatever is done for scale is done there.
+(`similarity.py`); one masked log-sum-exp goes over the negatives of each anchor
+(`scale.py`); the two numbers per anchor become a `LossOutput`. The log-sum-exp is the only
+part that sees all pairs, so whatever is done for scale is done there.
 
 The positive is kept out of that log-sum-exp and joins afterwards, computed from the
 difference of its two embeddings. So a loss near zero keeps its relative precision.
@@ -13,7 +13,6 @@ mode may be nested, and forward mode taken over reverse (`jax.hessian`). Only fo
 mode of a loss itself (`jax.jvp`, `jax.jacfwd`) raises JAX's error for `custom_vjp`.
 """
 
-import functools
 import math
 from typing import Literal, NamedTuple
 
@@ -22,15 +21,14 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from aninfonce_jax.losses import similarity
+from aninfonce_jax.losses import scale, similarity
+from aninfonce_jax.losses.scale import AxisName, Strategy
 from aninfonce_jax.losses.similarity import Factors
+from aninfonce_jax.losses.tiles import Keys, Queries, varying_axes
 from aninfonce_jax.types import Array, LossOutput
 
 NEGATIVES = ("both", "anchors")
 REDUCTIONS = ("logsumexp", "logmeanexp")
-
-# Queries, keys and their bias, then the softmax's numerators and denominators.
-_Residuals = tuple[Array, Array, Array | None, Array, Array]
 
 # A positive must win by more than this many units of rounding error to count as picked.
 _TIE_ULPS = 8
@@ -43,10 +41,28 @@ def aninfonce_loss(
     *,
     negatives: str | ArrayLike = "both",
     normalize: bool = True,
+    hardness: float = 0.0,
+    axis_name: AxisName | None = None,
+    strategy: Strategy = "auto",
+    chunk_size: int | None = None,
+    precision: lax.Precision = lax.Precision.HIGHEST,
 ) -> LossOutput:
     """AnInfoNCE: contrasts pairs by score(a, b) = -½ (a - b)ᵀ Λ (a - b).
 
     In float32 a loss is off by less than 1e-6 · (1 + max aᵀΛa), for Λ from 1e-4 to 1e4.
+
+    On several devices, inside `jax.shard_map` or `jax.pmap` with `axis_name`, each device
+    passes its own rows, equally many. Anchors are contrasted with the keys of all devices,
+    and `loss` is the mean over all anchors, the same number on every device. About its
+    gradient:
+
+    - Taken inside the mapped function, with respect to replicated parameters: average it
+      over the axis, `lax.pmean(grads, axis_name)`. That is right under `pmap` and under
+      `shard_map` with `check_vma` on or off. Do not `psum` it.
+    - Taken inside, with respect to this device's own embeddings: under `pmap` and
+      `check_vma=False` it is that of the sum over devices, the number of devices times
+      the gradient of the mean; under `check_vma=True` it is that of the mean.
+    - Taken from outside, of a function that contains the `shard_map`: right as it is.
 
     Args:
       view1: embeddings of the first views, [batch, dim].
@@ -57,11 +73,27 @@ def aninfonce_loss(
         anchors, and negatives are the 2 (batch - 1) other points of both views.
         "anchors": the first view's rows are anchors, and negatives are its other
         rows, which is the form the theory is exact for. An array [keys, dim]: the
-        first view's rows are anchors, and every row of the array is a negative.
+        first view's rows are anchors, and every row of the array is a negative. On
+        several devices each passes its share of the array.
       normalize: whether embeddings are first scaled to unit length.
+      hardness: β ≥ 0. Negatives count in proportion to exp(β · score), so that those
+        nearest to the anchor count most, at twice the cost; 0: all alike.
+      axis_name: the mapped axis, or axes, that the batch is spread over; None: the
+        batch is all here. Arrays that are sharded under plain `jit` count as here.
+      strategy: how the scores are computed; values and gradients are the same.
+        "dense": all at once. "chunked": a tile at a time, in memory linear in the
+        batch, at one matrix product more. "pallas": as chunked, fused, for TPU.
+        With `axis_name`, "gather": every device receives all keys. "ring": keys travel
+        from device to device, and memory depends on the device's own rows alone. "auto"
+        chooses by size and platform.
+      chunk_size: side of a tile of scores, but for the kernels, whose tiles suit the
+        TPU's memory; None chooses.
+      precision: of the matrix products, where the platform has a choice. `DEFAULT` rounds
+        the operands to bfloat16 on TPU: faster, and off by up to Λ/256 in a score.
 
     Returns:
-      The loss and its parts. Metrics, all scalars:
+      The loss and its parts; `per_anchor` holds this device's anchors, all else is of all
+      devices. Metrics, all scalars:
 
       - `accuracy`: share of anchors that score their positive above every negative; a
         tie, up to rounding, is a miss.
@@ -70,16 +102,19 @@ def aninfonce_loss(
       - `nonfinite`: 1.0 if an embedding, a parameter or the loss is NaN or infinite.
       - `nonpositive`: 1.0 if some Λ is not positive, which can only be under tracing;
         a concrete Λ raises.
+      - `strategy_<name>`: 1.0, with the strategy that was used.
 
     Raises:
       TypeError: embeddings that are not floating point.
       ValueError: shapes that do not fit, a batch without negatives, a concrete Λ that
-        is not positive and finite, or an unknown `negatives`.
+        is not positive and finite, an unknown `negatives` or `strategy`, an axis that is
+        not mapped, views spread differently, or a strategy that needs an axis without one.
     """
-    layout = _lay_out(view1, view2, negatives, normalize)
+    how = _How(axis_name, strategy, chunk_size, precision, _checked_hardness(hardness))
+    layout = _lay_out(view1, view2, negatives, normalize, axis_name)
     dim = layout.anchors.shape[1]
     weights = similarity.checked_concentration(concentration, dim, layout.anchors.dtype)
-    return _anisotropic_output(layout, weights, "logsumexp")
+    return _anisotropic_output(layout, weights, "logsumexp", how)
 
 
 def infonce_loss(
@@ -89,6 +124,11 @@ def infonce_loss(
     temperature: ArrayLike = 1.0,
     negatives: str | ArrayLike = "both",
     normalize: bool = True,
+    hardness: float = 0.0,
+    axis_name: AxisName | None = None,
+    strategy: Strategy = "auto",
+    chunk_size: int | None = None,
+    precision: lax.Precision = lax.Precision.HIGHEST,
 ) -> LossOutput:
     """InfoNCE: contrasts pairs by score(a, b) = aᵀb / τ.
 
@@ -98,6 +138,11 @@ def infonce_loss(
       temperature: τ, a positive scalar.
       negatives: as in `aninfonce_loss`.
       normalize: whether embeddings are first scaled to unit length.
+      hardness: as in `aninfonce_loss`, like everything after it.
+      axis_name: the mapped axis that the batch is spread over, or None.
+      strategy: how the scores are computed.
+      chunk_size: side of a tile of scores; None chooses.
+      precision: of the matrix products, where the platform has a choice.
 
     Returns:
       The loss and its parts, with the metrics of `aninfonce_loss`.
@@ -105,11 +150,12 @@ def infonce_loss(
     Raises:
       TypeError, ValueError: as `aninfonce_loss`, with τ in the place of Λ.
     """
-    layout = _lay_out(view1, view2, negatives, normalize)
+    how = _How(axis_name, strategy, chunk_size, precision, _checked_hardness(hardness))
+    layout = _lay_out(view1, view2, negatives, normalize, axis_name)
     tau = similarity.checked_temperature(temperature, layout.anchors.dtype)
     factors = similarity.dot_product_factors(layout.anchors, layout.keys, tau)
     positive = similarity.dot_product(layout.anchors, layout.positives, tau)
-    return _assemble(_contrast(layout, positive, factors), layout, tau, "logsumexp")
+    return _assemble(_contrast(layout, positive, factors, how), layout, tau, "logsumexp", how)
 
 
 def lp_loss(
@@ -122,7 +168,7 @@ def lp_loss(
     reduction: Literal["logsumexp", "logmeanexp"] = "logsumexp",
     normalize: bool = False,
 ) -> LossOutput:
-    """The Lp loss: contrasts pairs by score(a, b) = -‖a - b‖_p^p / τ.
+    """The Lp loss: contrasts pairs by score(a, b) = -‖a - b‖_p^p / τ, on one device.
 
     p = 2 is a matrix product, with the precision of `aninfonce_loss` at Λ = 2 / τ.
     Other p cost dim operations per pair outside of matrix products, but no
@@ -152,71 +198,98 @@ def lp_loss(
         raise ValueError(
             f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}"
         )
-    layout = _lay_out(view1, view2, negatives, normalize)
+    layout = _lay_out(view1, view2, negatives, normalize, None)
     tau = similarity.checked_temperature(temperature, layout.anchors.dtype)
     if exponent == 2:
         weights = jnp.broadcast_to(2 / tau, layout.anchors.shape[1:])
-        return _anisotropic_output(layout, weights, reduction)
+        return _anisotropic_output(layout, weights, reduction, _How())
 
     scores = similarity.lp_matrix(layout.anchors, layout.keys, exponent, tau)
     positive = similarity.lp(layout.anchors, layout.positives, exponent, tau)
-    scores = _mask(scores, layout.batch)
+    anchor_numbers, key_numbers = layout.numbers()
+    if anchor_numbers is not None and key_numbers is not None:
+        scores = jnp.where(anchor_numbers[:, None] == key_numbers[None, :], -jnp.inf, scores)
     best = lax.stop_gradient(jnp.max(scores, axis=-1))
     contrast = _Contrast(
         positive=positive,
         negatives=jax.nn.logsumexp(scores, axis=-1),
         best_negative=best,
         rounding=_TIE_ULPS * jnp.finfo(best.dtype).eps * jnp.max(jnp.abs(positive)),
+        strategy="dense",
     )
-    return _assemble(contrast, layout, tau, reduction)
+    return _assemble(contrast, layout, tau, reduction, _How())
 
 
 # --- Step 1: who is contrasted with whom ---
 
 
 class _Layout(NamedTuple):
-    """Anchors [anchors, dim], their positives, and keys [keys, dim] to contrast with.
+    """Anchors [anchors, dim], their positives, and keys [keys, dim], all of this device.
 
-    `batch` states which keys are no negatives of an anchor: where it is set, key j is
-    left out for anchor i if i ≡ j modulo `batch`. That is the anchor itself and, with
-    both views among the keys, its positive.
+    `batch` states which keys are no negatives of an anchor: where it is set, rows count
+    modulo `batch`, on from the device before, and a key is left out for the anchor of its
+    own number. That is the anchor itself and, with both views among the keys, its positive.
     """
 
     anchors: Array
     positives: Array
     keys: Array
     batch: int | None
+    axis_name: AxisName | None
+
+    @property
+    def devices(self) -> int:
+        return 1 if self.axis_name is None else scale.axis_size(self.axis_name)
 
     @property
     def negatives_per_anchor(self) -> int:
         keys = self.keys.shape[0]
-        return keys if self.batch is None else keys - keys // self.batch
+        left_out = 0 if self.batch is None else keys // self.batch
+        return self.devices * keys - left_out
+
+    def numbers(self) -> tuple[Array | None, Array | None]:
+        """Returns the numbers of anchors [anchors] and keys [keys], equal where left out."""
+        if self.batch is None:
+            return None, None
+        first = 0 if self.axis_name is None else self.batch * lax.axis_index(self.axis_name)
+        anchors, keys = (
+            first + lax.iota(jnp.int32, rows.shape[0]) % self.batch
+            for rows in (self.anchors, self.keys)
+        )
+        return anchors, keys
 
 
 def _lay_out(
-    view1: ArrayLike, view2: ArrayLike, negatives: str | ArrayLike, normalize: bool
+    view1: ArrayLike,
+    view2: ArrayLike,
+    negatives: str | ArrayLike,
+    normalize: bool,
+    axis_name: AxisName | None,
 ) -> _Layout:
-    first, second = _checked_views(view1, view2)
+    first, second = _checked_views(view1, view2, axis_name)
     prepare = similarity.unit_norm if normalize else lambda x: x
     if not isinstance(negatives, str):
         bank = _checked_bank(negatives, first)
-        return _Layout(prepare(first), prepare(second), prepare(bank), batch=None)
+        return _Layout(prepare(first), prepare(second), prepare(bank), None, axis_name)
     if negatives not in NEGATIVES:
         raise ValueError(
             f"negatives must be one of {', '.join(map(repr, NEGATIVES))} or an array "
             f"[keys, dim], got {negatives!r}"
         )
     batch = first.shape[0]
-    if batch == 1:
+    first, second = prepare(first), prepare(second)
+    if negatives == "anchors":
+        layout = _Layout(first, second, first, batch, axis_name)
+    else:
+        points = jnp.concatenate([first, second])
+        positives = jnp.concatenate([second, first])
+        layout = _Layout(points, positives, points, batch, axis_name)
+    if layout.negatives_per_anchor == 0:
         raise ValueError(
             "views must hold at least 2 rows, got a batch of 1: it has no negatives; "
             "raise the batch size or pass negatives as an array"
         )
-    first, second = prepare(first), prepare(second)
-    if negatives == "anchors":
-        return _Layout(first, second, first, batch)
-    points = jnp.concatenate([first, second])
-    return _Layout(points, jnp.concatenate([second, first]), points, batch)
+    return layout
 
 
 # --- Step 2: one log-sum-exp over the negatives of each anchor ---
@@ -230,105 +303,91 @@ class _Contrast(NamedTuple):
       negatives: log-sum-exp of the scores of the negatives.
       best_negative: the largest score of a negative, without gradient.
       rounding: a bound on the error of these, scalar.
+      strategy: what computed them.
     """
 
     positive: Array
     negatives: Array
     best_negative: Array
     rounding: Array
+    strategy: str
 
 
-def _contrast(layout: _Layout, positive: Array, factors: Factors) -> _Contrast:
-    negatives, best = _masked_logsumexp(
-        layout.batch, factors.queries, factors.keys, factors.key_bias
+class _How(NamedTuple):
+    """How a log-sum-exp is to be computed; see `aninfonce_loss`."""
+
+    axis_name: AxisName | None = None
+    strategy: Strategy = "auto"
+    chunk_size: int | None = None
+    precision: lax.Precision = lax.Precision.HIGHEST
+    hardness: float = 0.0
+
+    def mean(self, x: Array) -> Array:
+        """Returns the mean over this device's values and over devices."""
+        mean = jnp.mean(x)
+        return mean if self.axis_name is None else lax.pmean(mean, self.axis_name)
+
+    def max(self, x: Array) -> Array:
+        """Returns the maximum over this device's values and over devices, without gradient."""
+        largest = lax.stop_gradient(jnp.max(x))
+        return largest if self.axis_name is None else lax.pmax(largest, self.axis_name)
+
+
+def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> _Contrast:
+    anchor_numbers, key_numbers = layout.numbers()
+    plan = scale.make_plan(
+        *(factors.queries.shape[0], factors.keys.shape[0], factors.keys.shape[1]),
+        axis_name=how.axis_name,
+        strategy=how.strategy,
+        chunk_size=how.chunk_size,
+        precision=how.precision,
+        wide=factors.queries.dtype == jnp.float64,
     )
+
+    def logsumexp(sharpness: float) -> tuple[Array, Array]:
+        """Log-sum-exp, and maximum, over the negatives of `sharpness` times the score."""
+        bias = None if factors.key_bias is None else sharpness * factors.key_bias
+        return scale.masked_logsumexp(
+            plan,
+            Queries(sharpness * factors.queries, anchor_numbers),
+            Keys(factors.keys, bias, key_numbers),
+        )
+
+    if how.hardness:
+        # The mean of exp(score) under weights exp(β score), times the number of negatives.
+        harder, best = logsumexp(1 + how.hardness)
+        negatives = harder - logsumexp(how.hardness)[0] + math.log(layout.negatives_per_anchor)
+        best = best / (1 + how.hardness)
+    else:
+        negatives, best = logsumexp(1.0)
     if factors.query_bias is not None:
         negatives = negatives + factors.query_bias
         best = best + factors.query_bias
     magnitude = jnp.sqrt(
-        jnp.max(jnp.sum(factors.queries**2, axis=-1)) * jnp.max(jnp.sum(factors.keys**2, axis=-1))
+        how.max(jnp.sum(factors.queries**2, axis=-1)) * how.max(jnp.sum(factors.keys**2, axis=-1))
     )
     return _Contrast(
         positive=positive,
         negatives=negatives,
         best_negative=lax.stop_gradient(best),
-        rounding=lax.stop_gradient(_TIE_ULPS * jnp.finfo(best.dtype).eps * magnitude),
+        rounding=_TIE_ULPS * jnp.finfo(best.dtype).eps * magnitude,
+        strategy=plan.strategy,
     )
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _masked_logsumexp(
-    batch: int | None, queries: Array, keys: Array, key_bias: Array | None
-) -> tuple[Array, Array]:
-    """Row-wise log-sum-exp, and maximum, of <query, key> + bias over unmasked keys.
-
-    Args:
-      batch: key j is masked in row i if i ≡ j modulo `batch`; None masks nothing.
-      queries: [anchors, dim].
-      keys: [keys, dim].
-      key_bias: [keys] or None.
-
-    Returns:
-      The log-sum-exp, [anchors], and the maximum, [anchors], which has no gradient.
-    """
-    return _masked_logsumexp_forward(batch, queries, keys, key_bias)[0]
-
-
-def _masked_logsumexp_forward(
-    batch: int | None, queries: Array, keys: Array, key_bias: Array | None
-) -> tuple[tuple[Array, Array], _Residuals]:
-    # HIGHEST: accelerators would otherwise round float32 operands to bfloat16, an error
-    # of about Λ/256 in every score.
-    scores = jnp.matmul(queries, keys.T, precision=lax.Precision.HIGHEST)
-    if key_bias is not None:
-        scores = scores + key_bias[None, :]
-    scores = _mask(scores, batch)
-    best = lax.stop_gradient(jnp.max(scores, axis=-1))
-    numerators = jnp.exp(scores - best[:, None])
-    total = jnp.sum(numerators, axis=-1)
-    return (best + jnp.log(total), best), (queries, keys, key_bias, numerators, total)
-
-
-def _masked_logsumexp_backward(
-    batch: int | None, residuals: _Residuals, cotangents: tuple[Array, Array]
-) -> tuple[Array, Array, Array | None]:
-    # Saving the numerators leaves two matrix products for the backward pass and no
-    # elementwise pass over [anchors, keys]: the denominators scale rows, which the
-    # small factors can carry.
-    del batch
-    queries, keys, key_bias, numerators, total = residuals
-    weights = (cotangents[0] / total)[:, None]
-    matmul = functools.partial(jnp.matmul, precision=lax.Precision.HIGHEST)
-    d_queries = matmul(numerators, keys) * weights
-    if key_bias is None:
-        return d_queries, matmul(numerators.T, queries * weights), None
-    # The bias is the weight of a constant feature: its gradient costs one more column.
-    d_keys = matmul(numerators.T, jnp.concatenate([queries * weights, weights], axis=1))
-    return d_queries, d_keys[:, :-1], d_keys[:, -1]
-
-
-_masked_logsumexp.defvjp(_masked_logsumexp_forward, _masked_logsumexp_backward)
-
-
-def _mask(scores: Array, batch: int | None) -> Array:
-    """Sets the scores [anchors, keys] of keys that are no negatives to -∞."""
-    if batch is None:
-        return scores
-    anchor = lax.broadcasted_iota(jnp.int32, (scores.shape[0], 1), 0) % batch
-    key = lax.broadcasted_iota(jnp.int32, (1, scores.shape[1]), 1) % batch
-    return jnp.where(anchor == key, -jnp.inf, scores)
 
 
 # --- Step 3: the output ---
 
 
-def _anisotropic_output(layout: _Layout, weights: Array, reduction: str) -> LossOutput:
-    factors = similarity.anisotropic_factors(layout.anchors, layout.keys, weights)
+def _anisotropic_output(layout: _Layout, weights: Array, reduction: str, how: _How) -> LossOutput:
+    factors = similarity.anisotropic_factors(layout.anchors, layout.keys, weights, layout.axis_name)
     positive = similarity.anisotropic(layout.anchors, layout.positives, weights)
-    return _assemble(_contrast(layout, positive, factors), layout, weights, reduction)
+    contrast = _contrast(layout, positive, factors, how)
+    return _assemble(contrast, layout, weights, reduction, how)
 
 
-def _assemble(contrast: _Contrast, layout: _Layout, parameter: Array, reduction: str) -> LossOutput:
+def _assemble(
+    contrast: _Contrast, layout: _Layout, parameter: Array, reduction: str, how: _How
+) -> LossOutput:
     gap = contrast.negatives - contrast.positive
     if reduction == "logsumexp":
         # -s⁺ + log(exp s⁺ + Σ exp s⁻), written so that it can approach zero.
@@ -337,16 +396,17 @@ def _assemble(contrast: _Contrast, layout: _Layout, parameter: Array, reduction:
     else:
         per_anchor = gap - math.log(layout.negatives_per_anchor)
         keys_per_anchor = 1
-    loss = jnp.mean(per_anchor)
-    alignment = -jnp.mean(contrast.positive)
+    loss = how.mean(per_anchor)
+    alignment = -how.mean(contrast.positive)
     picked = contrast.positive > contrast.best_negative + contrast.rounding
     checked = (layout.anchors, layout.positives, layout.keys, parameter, loss)
-    finite = jnp.stack([jnp.all(jnp.isfinite(x)) for x in checked])
+    bad = jnp.stack([jnp.any(~jnp.isfinite(x)) for x in checked])
     metrics = {
-        "accuracy": jnp.mean(picked, dtype=loss.dtype),
+        "accuracy": how.mean(picked.astype(loss.dtype)),
         "score": math.log(keys_per_anchor) - loss,
-        "nonfinite": (~jnp.all(finite)).astype(loss.dtype),
-        "nonpositive": jnp.any(parameter <= 0).astype(loss.dtype),
+        "nonfinite": how.max(bad.astype(loss.dtype)),
+        "nonpositive": how.max((parameter <= 0).astype(loss.dtype)),
+        f"strategy_{contrast.strategy}": jnp.ones((), loss.dtype),
     }
     return LossOutput(
         loss=loss,
@@ -360,7 +420,9 @@ def _assemble(contrast: _Contrast, layout: _Layout, parameter: Array, reduction:
 # --- Checks of the arrays ---
 
 
-def _checked_views(view1: ArrayLike, view2: ArrayLike) -> tuple[Array, Array]:
+def _checked_views(
+    view1: ArrayLike, view2: ArrayLike, axis_name: AxisName | None
+) -> tuple[Array, Array]:
     """Returns both views in the dtype of the computation."""
     first, second = jnp.asarray(view1), jnp.asarray(view2)
     for name, view in (("view1", first), ("view2", second)):
@@ -370,6 +432,14 @@ def _checked_views(view1: ArrayLike, view2: ArrayLike) -> tuple[Array, Array]:
             f"view1 and view2 must have the same shape [batch, dim], got {first.shape} and "
             f"{second.shape}; row i of view2 is the positive of row i of view1"
         )
+    if axis_name is not None:
+        scale.axis_size(axis_name)  # raises where the axis is not mapped
+        spread = [sorted(varying_axes(view)) for view in (first, second)]
+        if spread[0] != spread[1]:
+            raise ValueError(
+                f"view1 and view2 must be spread over the same axes, got {spread[0]} and "
+                f"{spread[1]}; give both the same in_specs"
+            )
     wide = jnp.float64 in (first.dtype, second.dtype)
     dtype = jnp.float64 if wide else jnp.float32
     return first.astype(dtype), second.astype(dtype)
@@ -398,3 +468,11 @@ def _check_embeddings(name: str, x: Array) -> None:
         )
     if 0 in x.shape:
         raise ValueError(f"{name} must not be empty, got shape {x.shape}")
+
+
+def _checked_hardness(hardness: float) -> float:
+    if isinstance(hardness, bool) or not isinstance(hardness, int | float):
+        raise TypeError(f"hardness must be a Python number, got {type(hardness).__name__}")
+    if not 0 <= hardness < math.inf:
+        raise ValueError(f"hardness must be at least 0 and finite, got {hardness}")
+    return float(hardness)

@@ -68,7 +68,12 @@ def anisotropic(a: Array, b: Array, concentration: Array) -> Array:
     return -0.5 * jnp.sum(difference * difference * concentration[None, :], axis=-1)
 
 
-def anisotropic_factors(anchors: Array, keys: Array, concentration: Array) -> Factors:
+def anisotropic_factors(
+    anchors: Array,
+    keys: Array,
+    concentration: Array,
+    axis_name: str | tuple[str, ...] | None = None,
+) -> Factors:
     """Factors of -½ (a - b)ᵀ Λ (a - b) = (Λa)ᵀb - ½ bᵀΛb - ½ aᵀΛa.
 
     The three terms cancel for nearby points: a score near zero carries an absolute
@@ -80,10 +85,14 @@ def anisotropic_factors(anchors: Array, keys: Array, concentration: Array) -> Fa
       anchors: [anchors, dim].
       keys: [keys, dim].
       concentration: the diagonal of Λ, [dim].
+      axis_name: mapped axis whose devices score each other's keys, and so must measure
+        them from the same origin.
     """
     origin = (jnp.mean(anchors, axis=0) + jnp.mean(keys, axis=0)) / 2
     # Scores are invariant to the origin, so the gradient through it is zero.
     origin = lax.stop_gradient(origin)[None, :]
+    if axis_name is not None:
+        origin = lax.pmean(origin, axis_name)
     anchors, keys = anchors - origin, keys - origin
     queries = anchors * concentration[None, :]
     scaled_keys = keys * concentration[None, :]

@@ -5,13 +5,16 @@ sees the encoder only as a function. So one encoder can serve several objectives
 """
 
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from aninfonce_jax.config_schema import DgpConfig, ObjectiveConfig
 from aninfonce_jax.losses import contrast
+from aninfonce_jax.losses.sharded import over_mesh
+from aninfonce_jax.mesh import DATA_AXIS
 from aninfonce_jax.models.heads import from_positive, to_positive
 from aninfonce_jax.types import Array, Encode, LossOutput, Pairs, Params
 
@@ -25,8 +28,10 @@ class Objective(Protocol):
         """Returns the objective's own parameters."""
         ...
 
-    def __call__(self, params: Params, encode: Encode, pairs: Pairs) -> tuple[Array, Metrics]:
-        """Returns the loss and the scalars to log."""
+    def __call__(
+        self, params: Params, encode: Encode, pairs: Pairs, mesh: Mesh
+    ) -> tuple[Array, Metrics]:
+        """Returns the loss of pairs that are spread over the mesh, and scalars to log."""
         ...
 
     def concentration(self, params: Params) -> Array | None:
@@ -67,41 +72,41 @@ class Contrastive:
         noise = jax.random.normal(key, (self._trained,), jnp.float32)
         return {"concentration": start + config.concentration_jitter * noise}
 
-    def __call__(self, params: Params, encode: Encode, pairs: Pairs) -> tuple[Array, Metrics]:
+    def __call__(
+        self, params: Params, encode: Encode, pairs: Pairs, mesh: Mesh
+    ) -> tuple[Array, Metrics]:
         """Returns the loss and its parts."""
-        out = self.loss(params, *encode_views(encode, pairs))
+        out = self.loss(params, *encode_views(encode, pairs), mesh)
         metrics = {"alignment": out.alignment, "uniformity": out.uniformity, **out.metrics}
         return out.loss, metrics
 
-    def loss(self, params: Params, view1: Array, view2: Array) -> LossOutput:
-        """Returns the loss of embeddings [batch, dim]."""
+    def loss(self, params: Params, view1: Array, view2: Array, mesh: Mesh) -> LossOutput:
+        """Returns the loss of embeddings [batch, dim] that are spread over the mesh."""
         config = self._config
-        if config.kind == "aninfonce":
-            concentration = self._positive(params)
-            return contrast.aninfonce_loss(
+        if config.kind == "lp":
+            return contrast.lp_loss(
                 view1,
                 view2,
-                concentration,
+                p=config.exponent,
+                temperature=config.temperature,
                 negatives=config.negatives,
-                normalize=config.normalize,
+                reduction=config.reduction,
             )
-        if config.kind == "infonce":
-            temperature = 1 / self._positive(params)[0] if self._trained else config.temperature
-            return contrast.infonce_loss(
-                view1,
-                view2,
-                temperature=temperature,
-                negatives=config.negatives,
-                normalize=config.normalize,
-            )
-        return contrast.lp_loss(
-            view1,
-            view2,
-            p=config.exponent,
-            temperature=config.temperature,
-            negatives=config.negatives,
-            reduction=config.reduction,
-        )
+
+        def loss(view1: Array, view2: Array, parameter: Array, *, axis_name: str) -> LossOutput:
+            settings: dict[str, Any] = {
+                "negatives": config.negatives,
+                "normalize": config.normalize,
+                "hardness": config.hardness,
+                "axis_name": axis_name,
+                "strategy": config.strategy,
+                "chunk_size": config.chunk_size or None,
+            }
+            if config.kind == "aninfonce":
+                return contrast.aninfonce_loss(view1, view2, parameter, **settings)
+            return contrast.infonce_loss(view1, view2, temperature=parameter, **settings)
+
+        return over_mesh(loss, mesh, DATA_AXIS)(view1, view2, self._parameter(params))
 
     def concentration(self, params: Params) -> Array | None:
         """Returns Λ̂ [dim]; InfoNCE's single 1/τ counts for every factor."""
@@ -110,6 +115,14 @@ class Contrastive:
         if not self._trained:
             return jnp.full((self._dim,), 1 / self._config.temperature)
         return jnp.broadcast_to(self._positive(params), (self._dim,))
+
+    def _parameter(self, params: Params) -> Array:
+        """Returns Λ̂ or τ."""
+        if self._config.kind == "aninfonce":
+            return self._positive(params)
+        if self._trained:
+            return 1 / self._positive(params)[0]
+        return jnp.float32(self._config.temperature)
 
     def _positive(self, params: Params) -> Array:
         return to_positive(params["concentration"], self._config.concentration_transform)
@@ -123,9 +136,11 @@ class Supervised:
         del key
         return {}
 
-    def __call__(self, params: Params, encode: Encode, pairs: Pairs) -> tuple[Array, Metrics]:
+    def __call__(
+        self, params: Params, encode: Encode, pairs: Pairs, mesh: Mesh
+    ) -> tuple[Array, Metrics]:
         """Returns the error of both views."""
-        del params
+        del params, mesh
         if pairs.latents1 is None or pairs.latents2 is None:
             raise ValueError("a supervised objective needs pairs with known latents")
         embeddings = jnp.stack(encode_views(encode, pairs))

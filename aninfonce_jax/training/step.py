@@ -10,6 +10,7 @@ from jax.sharding import Mesh
 from aninfonce_jax import rng
 from aninfonce_jax.config import dispatch_steps
 from aninfonce_jax.mesh import replicated, shard_batch
+from aninfonce_jax.training.microbatch import microbatched
 from aninfonce_jax.training.state import Experiment, TrainState
 from aninfonce_jax.types import Array, PyTree
 
@@ -49,12 +50,13 @@ def make_train_step(experiment: Experiment, mesh: Mesh) -> Step:
 def _single_step(experiment: Experiment, mesh: Mesh) -> Step:
     config = experiment.config
     ema_decay = config.optimizer.ema_decay
+    encode = experiment.encode
+    if config.train.microbatches > 1:
+        encode = microbatched(encode, config.train.microbatches)
 
     def loss_fn(params: PyTree, key: Array) -> tuple[Array, Metrics]:
         pairs = shard_batch(mesh, experiment.source.sample(key, config.train.batch_size))
-        return experiment.objective(
-            params["objective"], lambda x: experiment.encode(params, x), pairs
-        )
+        return experiment.objective(params["objective"], lambda x: encode(params, x), pairs, mesh)
 
     def apply(state: TrainState, grads: PyTree) -> TrainState:
         updates, opt_state = experiment.optimizer.update(grads, state.opt_state, state.params)

@@ -6,6 +6,7 @@ import pytest
 
 import aninfonce_jax.losses.contrast as contrast
 from aninfonce_jax.config_schema import DgpConfig, ObjectiveConfig
+from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.objective import (
     Contrastive,
     Supervised,
@@ -16,6 +17,7 @@ from aninfonce_jax.training.objective import (
 from aninfonce_jax.types import Pairs
 
 DIM = 3
+MESH = make_mesh(4)
 VIEW1, VIEW2 = jax.random.normal(jax.random.key(0), (2, 8, DIM))
 PAIRS = Pairs(VIEW1, VIEW2, VIEW1, VIEW2)
 
@@ -39,11 +41,11 @@ def test_aninfonce_uses_its_own_concentration():
     objective = build_objective(ObjectiveConfig(concentration_start=4.0), DIM)
     params = objective.init(jax.random.key(0))
     np.testing.assert_allclose(objective.concentration(params), [4.0] * DIM, rtol=1e-6)
-    loss, metrics = objective(params, identity, PAIRS)
+    loss, metrics = objective(params, identity, PAIRS, MESH)
     expected = contrast.aninfonce_loss(VIEW1, VIEW2, jnp.full((DIM,), 4.0), negatives="anchors")
     np.testing.assert_allclose(loss, expected.loss, rtol=1e-6)
     np.testing.assert_allclose(metrics["alignment"] + metrics["uniformity"], loss, rtol=1e-5)
-    grads = jax.grad(lambda p: objective(p, identity, PAIRS)[0])(params)
+    grads = jax.grad(lambda p: objective(p, identity, PAIRS, MESH)[0])(params)
     chex.assert_tree_all_finite(grads)
     assert (grads["concentration"] != 0).all()
 
@@ -64,7 +66,7 @@ def test_infonce_trains_one_temperature_or_none():
     assert fixed.init(jax.random.key(0)) == {}
     for objective, own in ((trained, params), (fixed, {})):
         np.testing.assert_allclose(
-            objective(own, identity, PAIRS)[0],
+            objective(own, identity, PAIRS, MESH)[0],
             contrast.infonce_loss(VIEW1, VIEW2, temperature=0.5, negatives="anchors").loss,
             rtol=1e-6,
         )
@@ -74,7 +76,7 @@ def test_infonce_trains_one_temperature_or_none():
 def test_lp():
     objective = build_objective(ObjectiveConfig("lp", "both", exponent=1.0, temperature=0.7), DIM)
     np.testing.assert_allclose(
-        objective({}, identity, PAIRS)[0],
+        objective({}, identity, PAIRS, MESH)[0],
         contrast.lp_loss(VIEW1, VIEW2, p=1.0, temperature=0.7, negatives="both").loss,
         rtol=1e-6,
     )
@@ -84,10 +86,10 @@ def test_lp():
 def test_supervised_is_the_squared_error():
     objective = build_objective(ObjectiveConfig("supervised"), DIM)
     assert isinstance(objective, Supervised)
-    loss, _ = objective({}, lambda x: x + 0.5, PAIRS)
+    loss, _ = objective({}, lambda x: x + 0.5, PAIRS, MESH)
     np.testing.assert_allclose(loss, DIM * 0.25, rtol=1e-6)
     with pytest.raises(ValueError, match="needs pairs with known latents"):
-        objective({}, identity, Pairs(VIEW1, VIEW2))
+        objective({}, identity, Pairs(VIEW1, VIEW2), MESH)
 
 
 def test_floor_is_the_loss_at_the_truth():

@@ -32,6 +32,24 @@ def test_one_and_eight_devices_agree(small_config, kind):
     )
 
 
+@pytest.mark.parametrize(
+    ("change", "devices"),
+    [
+        ({"train__microbatches": 4}, 1),
+        ({"train__microbatches": 2}, 4),
+        ({"objective__strategy": "chunked", "objective__chunk_size": 5}, 1),
+        ({"objective__strategy": "ring"}, 4),
+    ],
+    ids=["microbatches", "microbatches on 4 devices", "chunked", "ring on 4 devices"],
+)
+def test_what_saves_memory_changes_no_result(small_config, change, devices):
+    plain, saving = run(small_config(), 1), run(small_config(**change), devices)
+    np.testing.assert_allclose(plain[1], saving[1], rtol=1e-5)
+    chex.assert_trees_all_close(
+        jax.device_get(plain[0].params), jax.device_get(saving[0].params), rtol=1e-3, atol=1e-5
+    )
+
+
 def test_dispatching_several_steps_changes_nothing(small_config):
     whole, losses = run(small_config(train__steps_per_dispatch=2), 1, calls=2)
     single, single_losses = run(small_config(train__steps_per_dispatch=1), 1, calls=4)
@@ -60,7 +78,7 @@ def test_step_is_the_gradient_step_written_out(small_config):
     def loss(encoder_params):
         params = {**start.params, "encoder": encoder_params}
         return experiment.objective(
-            params["objective"], lambda x: experiment.encode(params, x), pairs
+            params["objective"], lambda x: experiment.encode(params, x), pairs, make_mesh(1)
         )[0]
 
     grads = jax.jit(jax.grad(loss))(start.params["encoder"])

@@ -1,0 +1,359 @@
+"""One log-sum-exp over the keys of every device: the part of a loss that sees all pairs.
+
+Strategies differ in where scores live and how keys travel, never in values or gradients:
+
+    dense     all scores of this device's rows at once; keys are gathered
+    chunked   a tile of scores at a time; keys are gathered
+    pallas    as chunked, in fused TPU kernels
+    gather    keys are gathered; scores as suits size and platform
+    ring      keys travel from neighbour to neighbour, so that no device ever holds more
+              than two devices' keys; scores as suits size and platform
+    auto      ring where gathered keys would be large, else the like of gather
+
+On one device, with `axis_name` None, there is nothing to gather: dense, chunked and pallas
+remain, and auto chooses between them.
+
+The gradient is written by hand, as the gradient of the sum over devices of what each device
+makes of its own rows. That is what `pmap` and `shard_map` mean by the gradient of a mapped
+function, so the result composes with everything around it. Parameters such as Λ stay
+outside: they scale queries and bias beforehand, where JAX's own rules are right in every
+mode.
+"""
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, Literal, get_args
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from aninfonce_jax.losses import tiles
+from aninfonce_jax.losses.tiles import KeyGradients, Keys, Partial, Queries
+from aninfonce_jax.types import Array
+
+AxisName = str | tuple[str, ...]
+Strategy = Literal["auto", "dense", "chunked", "gather", "ring", "pallas"]
+STRATEGIES: tuple[str, ...] = get_args(Strategy)
+# "fused" is the kernels where they exist, on TPU, and chunked elsewhere.
+_Tile = Literal["dense", "chunked", "pallas", "fused"]
+
+# Scores up to this many are computed at once: 32 MiB of float32, twice over.
+_DENSE_SCORES = 2**23
+# Gathered keys beyond this many bytes travel around the ring instead.
+_GATHERED_BYTES = 2**27
+_CHUNK_SIZE = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """How a log-sum-exp is computed; decided before anything is traced.
+
+    Attributes:
+      strategy: the name under which the choice is reported, never "auto".
+      axis_name: the mapped axis that the keys are spread over, or None.
+      ring: whether keys travel around a ring rather than being gathered.
+      tile: how the scores of one device's rows are computed.
+      chunk_size: side of a tile of scores, where tiles are not a kernel's.
+      precision: of the matrix products.
+    """
+
+    strategy: str
+    axis_name: AxisName | None
+    ring: bool
+    tile: _Tile
+    chunk_size: int
+    precision: lax.Precision
+
+
+def make_plan(
+    queries: int,
+    keys: int,
+    dim: int,
+    *,
+    axis_name: AxisName | None,
+    strategy: str,
+    chunk_size: int | None,
+    precision: lax.Precision,
+    wide: bool,
+) -> Plan:
+    """Chooses how to compute a log-sum-exp.
+
+    Args:
+      queries: rows of this device.
+      keys: keys of this device.
+      dim: length of a query.
+      axis_name: the mapped axis that the keys are spread over, or None.
+      strategy: one of `STRATEGIES`.
+      chunk_size: side of a tile; None chooses.
+      precision: of the matrix products.
+      wide: whether the computation is in float64, which the kernels do not know.
+
+    Raises:
+      TypeError: a chunk size that is no whole number.
+      ValueError: an unknown strategy or axis, a chunk size below 1, or a strategy that
+        needs an axis without one.
+    """
+    if strategy not in STRATEGIES:
+        raise ValueError(
+            f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}"
+        )
+    if chunk_size is not None:
+        if isinstance(chunk_size, bool) or not isinstance(chunk_size, int):
+            raise TypeError(f"chunk_size must be an int or None, got {type(chunk_size).__name__}")
+        if chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
+    if axis_name is None and strategy in ("gather", "ring"):
+        raise ValueError(
+            f"strategy={strategy!r} needs axis_name, the mapped axis that the batch is spread "
+            f"over; on one device use 'dense', 'chunked' or 'auto'"
+        )
+    if wide and strategy == "pallas":
+        raise ValueError("strategy='pallas' computes in float32, got float64; use 'chunked'")
+    devices = 1 if axis_name is None else axis_size(axis_name)
+    if strategy == "auto" and axis_name is not None:
+        gathered = devices * keys * dim * 4
+        strategy = "ring" if gathered > _GATHERED_BYTES else "gather"
+    ring = strategy == "ring"
+    tile: _Tile
+    if strategy in ("dense", "chunked", "pallas"):
+        tile = strategy  # type: ignore[assignment]
+    elif chunk_size is None and queries * (keys if ring else devices * keys) <= _DENSE_SCORES:
+        tile = "dense"
+    else:
+        tile = "chunked" if wide else "fused"
+    if strategy == "auto":
+        strategy = tile
+        if tile == "fused":
+            strategy = "pallas" if jax.default_backend() == "tpu" else "chunked"
+    return Plan(
+        strategy=strategy,
+        axis_name=axis_name,
+        ring=ring,
+        tile=tile,
+        chunk_size=chunk_size or _CHUNK_SIZE,
+        precision=precision,
+    )
+
+
+def axis_size(axis_name: AxisName) -> int:
+    """Returns the number of devices along a mapped axis.
+
+    Raises:
+      ValueError: where no such axis is mapped.
+    """
+    try:
+        return lax.axis_size(axis_name)
+    except NameError as error:
+        raise ValueError(
+            f"axis_name={axis_name!r} is not a mapped axis here; call the loss inside "
+            f"jax.shard_map or jax.pmap over that axis, or leave axis_name=None on one device"
+        ) from error
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def masked_logsumexp(plan: Plan, queries: Queries, keys: Keys) -> tuple[Array, Array]:
+    """Row-wise log-sum-exp, and maximum, of <query, key> + bias over unmasked keys.
+
+    Args:
+      plan: how.
+      queries: this device's rows.
+      keys: this device's keys; every row sees the keys of all devices.
+
+    Returns:
+      The log-sum-exp, [queries], and the maximum, [queries], which has no gradient.
+    """
+    return _forward(plan, queries, keys)[0]
+
+
+def _forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[tuple[Array, Array], Any]:
+    if plan.ring:
+        partial, saved = _ring_forward(plan, queries, keys), None
+    else:
+        partial, saved = _tile_forward(plan, queries, _gather(plan, keys))
+    total = tiles.logsumexp(partial)
+    # Of the whole scores only the dense form keeps anything.
+    residual = (saved, partial.total) if plan.tile == "dense" and not plan.ring else total
+    return (total, partial.best), (queries, keys, residual)
+
+
+def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tuple[Queries, Keys]:
+    queries, keys, residual = residuals
+    cotangent = cotangents[0]
+    if plan.ring:
+        d_queries, d_keys = _ring_backward(plan, queries, keys, residual, cotangent)
+    else:
+        gathered = _gather(plan, keys)
+        if plan.tile == "dense":
+            numerators, total = residual
+            d_queries, d_gathered = tiles.dense_backward(
+                queries, gathered, numerators, total, cotangent, plan.precision
+            )
+        else:
+            d_queries, d_gathered = _tile_backward(plan, queries, gathered, residual, cotangent)
+        d_keys = _scatter(plan, d_gathered)
+    return Queries(d_queries, None), Keys(d_keys.vectors, d_keys.bias, None)
+
+
+masked_logsumexp.defvjp(_forward, _backward)
+
+
+# --- Scores of one device's rows with the keys at hand ---
+
+
+def _tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Array | None]:
+    if plan.tile == "dense":
+        return tiles.dense_forward(queries, keys, plan.precision)
+    chunked = functools.partial(
+        tiles.chunked_forward, chunk_size=plan.chunk_size, precision=plan.precision
+    )
+
+    def fused(queries: Queries, keys: Keys, *, interpret: bool) -> Partial:
+        return Partial(
+            *_kernels().forward(
+                queries.vectors,
+                keys.vectors,
+                keys.bias,
+                queries.number,
+                keys.number,
+                precision=plan.precision,
+                interpret=interpret,
+            )
+        )
+
+    return _on_platform(plan, chunked, fused)(queries, keys), None
+
+
+def _tile_backward(
+    plan: Plan, queries: Queries, keys: Keys, logsumexp: Array, cotangent: Array
+) -> tuple[Array, KeyGradients]:
+    """Returns gradients of queries and keys, from scores that are computed again."""
+    whole = max(queries.vectors.shape[0], keys.vectors.shape[0])
+    chunked = functools.partial(
+        tiles.chunked_backward,
+        chunk_size=whole if plan.tile == "dense" else plan.chunk_size,
+        precision=plan.precision,
+    )
+
+    def fused(
+        queries: Queries, keys: Keys, logsumexp: Array, cotangent: Array, *, interpret: bool
+    ) -> tuple[Array, KeyGradients]:
+        d_queries, d_vectors, d_bias = _kernels().backward(
+            queries.vectors,
+            keys.vectors,
+            keys.bias,
+            queries.number,
+            keys.number,
+            logsumexp,
+            cotangent,
+            precision=plan.precision,
+            interpret=interpret,
+        )
+        return d_queries, KeyGradients(d_vectors, d_bias)
+
+    return _on_platform(plan, chunked, fused)(queries, keys, logsumexp, cotangent)
+
+
+def _kernels() -> ModuleType:
+    # Pallas takes a second to import, and small losses never need it.
+    return importlib.import_module("aninfonce_jax.losses.kernels")
+
+
+def _on_platform(
+    plan: Plan, chunked: Callable[..., Any], fused: Callable[..., Any]
+) -> Callable[..., Any]:
+    """Returns what computes a tile on the platform that will run it.
+
+    The choice is left to lowering, for code may be traced on one platform and compiled for
+    another.
+    """
+    if plan.tile in ("dense", "chunked"):
+        return chunked
+    compiled = functools.partial(fused, interpret=False)
+    if plan.tile == "fused":
+        return functools.partial(lax.platform_dependent, tpu=compiled, default=chunked)
+    interpreted = functools.partial(fused, interpret=True)
+    return functools.partial(lax.platform_dependent, tpu=compiled, cpu=interpreted)
+
+
+# --- Keys of other devices: gathered ---
+
+
+def _gather(plan: Plan, keys: Keys) -> Keys:
+    if plan.axis_name is None:
+        return keys
+    return jax.tree.map(lambda x: lax.all_gather(x, plan.axis_name, tiled=True), keys)
+
+
+def _scatter(plan: Plan, gradients: KeyGradients) -> KeyGradients:
+    """Sums over devices, and leaves to each the gradients of its own keys."""
+    if plan.axis_name is None:
+        return gradients
+    return jax.tree.map(lambda x: lax.psum_scatter(x, plan.axis_name, tiled=True), gradients)
+
+
+# --- Keys of other devices: around a ring ---
+
+
+def _pass_on(plan: Plan, tree: Any) -> Any:
+    """Hands arrays to the next device of the ring."""
+    assert plan.axis_name is not None
+    size = axis_size(plan.axis_name)
+    route = [(device, (device + 1) % size) for device in range(size)]
+    return jax.tree.map(lambda x: lax.ppermute(x, plan.axis_name, route), tree)
+
+
+def _around(plan: Plan, keys: Keys, start: Any, visit: Callable[[Any, Keys], Any]) -> Any:
+    """Folds `visit` over the keys of every device, beginning with this one's.
+
+    The next keys are sent before the visit, which does not need them, so that the
+    transfer and the computation overlap.
+    """
+    assert plan.axis_name is not None
+
+    def hop(carry: tuple[Keys, Any], _: None) -> tuple[tuple[Keys, Any], None]:
+        keys, state = carry
+        following = _pass_on(plan, keys)
+        return (following, visit(state, keys)), None
+
+    hops = axis_size(plan.axis_name) - 1
+    (keys, state), _ = lax.scan(hop, (keys, start), length=hops)
+    return visit(state, keys)
+
+
+def _ring_forward(plan: Plan, queries: Queries, keys: Keys) -> Partial:
+    def visit(partial: Partial, keys: Keys) -> Partial:
+        return tiles.merge(partial, _tile_forward(plan, queries, keys)[0])
+
+    start = tiles.vary_like(tiles.empty_like(queries), keys.vectors)
+    return _around(plan, keys, start, visit)
+
+
+def _ring_backward(
+    plan: Plan, queries: Queries, keys: Keys, logsumexp: Array, cotangent: Array
+) -> tuple[Array, KeyGradients]:
+    """Returns the gradients of queries and keys.
+
+    The gradients of keys follow them a hop behind: on arrival they wait only for the sum
+    at the end of a visit, so their transfer overlaps with the computation too. After the
+    last visit they are one hop from home.
+    """
+
+    def visit(gradients: tuple[Array, KeyGradients], keys: Keys) -> tuple[Array, KeyGradients]:
+        d_queries, d_keys = gradients
+        arrived = _pass_on(plan, d_keys)
+        more_queries, more_keys = _tile_backward(plan, queries, keys, logsumexp, cotangent)
+        return d_queries + more_queries, jax.tree.map(jnp.add, arrived, more_keys)
+
+    nothing = (
+        jnp.zeros_like(queries.vectors),
+        KeyGradients(
+            jnp.zeros_like(keys.vectors), None if keys.bias is None else jnp.zeros_like(keys.bias)
+        ),
+    )
+    start = tiles.vary_like(tiles.vary_like(nothing, keys.vectors), queries.vectors)
+    d_queries, d_keys = _around(plan, keys, start, visit)
+    return d_queries, _pass_on(plan, d_keys)

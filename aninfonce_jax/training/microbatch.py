@@ -1,0 +1,85 @@
+"""Gradient caching: as many negatives as wanted, whatever the encoder's activations take."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from aninfonce_jax.types import Array, PyTree
+
+
+def microbatched(
+    encode: Callable[..., Any], microbatches: int, *, has_aux: bool = False
+) -> Callable[..., Any]:
+    """Returns `encode` with the memory of one micro-batch, and the same gradients.
+
+    The batch is encoded micro-batch by micro-batch and only the embeddings are kept; a loss
+    then contrasts all of them. In the backward pass each micro-batch is encoded once more,
+    to turn the gradient of its embeddings into one of the parameters, which are summed. So
+    activations of one micro-batch are alive at a time, at the price of a second forward
+    pass. Differentiate as usual: nothing else is to be done.
+
+        encode = an.microbatched(lambda params, x: model.apply(params, x), 8)
+
+        def loss(params, x1, x2):
+            return an.aninfonce_loss(encode(params, x1), encode(params, x2), ...).loss
+
+    Where an encoder treats each row by itself, value and gradient are those of the whole
+    batch. Two kinds of layer do not:
+
+    - BatchNorm takes its statistics from the micro-batch: loss and gradient are exactly
+      those of an encoder that normalises so, not of one that sees the whole batch. Return
+      updated running statistics as auxiliary output; their mean over micro-batches comes
+      back.
+    - Dropout needs noise of its own for each micro-batch: pass `key`, and `encode` is called
+      with a key of its own for each, the same one in both passes.
+
+    Args:
+      encode: a function of (params, inputs) or, where a key is passed, (params, inputs,
+        key). Inputs are an array, or a tree of arrays, [batch, ...]; so are embeddings.
+      microbatches: how many; must divide the batch. Micro-batch j takes the rows j,
+        j + microbatches, ..., so that a batch split over devices stays where it is.
+      has_aux: whether `encode` returns (embeddings, aux), aux being a tree of arrays that
+        do not grow with the batch.
+
+    Returns:
+      A function of (params, inputs, key=None) that returns what `encode` does.
+
+    Raises:
+      TypeError, ValueError: a number of micro-batches that is no positive int or, when
+        called, does not divide the batch.
+    """
+    if isinstance(microbatches, bool) or not isinstance(microbatches, int):
+        raise TypeError(f"microbatches must be an int, got {type(microbatches).__name__}")
+    if microbatches < 1:
+        raise ValueError(f"microbatches must be at least 1, got {microbatches}")
+
+    def split(x: Array) -> Array:
+        if x.shape[0] % microbatches:
+            raise ValueError(
+                f"microbatches={microbatches} must divide the batch, got {x.shape[0]} rows"
+            )
+        return jnp.moveaxis(x.reshape(-1, microbatches, *x.shape[1:]), 1, 0)
+
+    def join(x: Array) -> Array:
+        return jnp.moveaxis(x, 0, 1).reshape(-1, *x.shape[2:])
+
+    def encode_all(params: PyTree, inputs: PyTree, key: Array | None = None) -> Any:
+        # Without the checkpoint every micro-batch's activations would wait for the
+        # backward pass, as if there were no micro-batches.
+        @jax.checkpoint
+        def one(inputs: PyTree, index: Array) -> Any:
+            if key is None:
+                return encode(params, inputs)
+            return encode(params, inputs, jax.random.fold_in(key, index))
+
+        outputs = jax.lax.map(
+            lambda part: one(*part), (jax.tree.map(split, inputs), jnp.arange(microbatches))
+        )
+        if not has_aux:
+            return jax.tree.map(join, outputs)
+        embeddings, aux = outputs
+        return jax.tree.map(join, embeddings), jax.tree.map(lambda x: jnp.mean(x, axis=0), aux)
+
+    return encode_all

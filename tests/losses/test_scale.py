@@ -1,0 +1,397 @@
+"""Every strategy, in every mode, on any number of devices, against float64 enumeration."""
+
+import functools
+from typing import Any, NamedTuple
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+from reference_losses import anisotropic_score, dot_score, enumerate_pairs, naive_per_anchor
+
+from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss
+from aninfonce_jax.losses.sharded import over_mesh
+from aninfonce_jax.types import Array, LossOutput
+
+AXIS = "data"
+BATCH, DIM = 24, 5
+ON_ONE_DEVICE = ("dense", "chunked", "pallas")
+STRATEGIES = (*ON_ONE_DEVICE, "gather", "ring")
+MODES = ("pmap", "shard_map", "shard_map_unchecked", "jit")
+# Divides neither the batch nor a device's share of it.
+CHUNK = 5
+PARAMETER = {"aninfonce": np.array([0.5, 1.0, 3.0, 9.0, 20.0]), "infonce": np.array(0.3)}
+SCORE = {"aninfonce": anisotropic_score, "infonce": dot_score}
+
+
+class Result(NamedTuple):
+    """A loss, its anchors sorted, and the gradients of the mean over all anchors.
+
+    `d_scale` belongs to a replicated weight of the encoder, `d_parameter` to Λ or τ, the
+    others to the encoder's input, of which each device has its rows.
+    """
+
+    loss: Any
+    per_anchor: Any
+    d_scale: Any
+    d_parameter: Any
+    d_view1: Any
+    d_view2: Any
+
+
+def example(dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    view1 = rng.normal(size=(BATCH, DIM))
+    view2 = view1 + 0.3 * rng.normal(size=view1.shape)
+    return view1.astype(dtype), view2.astype(dtype)
+
+
+@functools.cache
+def reference(kind: str, negatives: str, dtype: Any = np.float32) -> Result:
+    rows = enumerate_pairs(BATCH, negatives)
+
+    def mean(scale: Array, parameter: Array, view1: Array, view2: Array) -> tuple[Array, Array]:
+        views = view1 * scale[None], view2 * scale[None]
+        per_anchor = naive_per_anchor(*views, parameter, score=SCORE[kind], rows=rows)
+        return per_anchor.mean(), per_anchor
+
+    with jax.enable_x64(True):
+        views = [jnp.asarray(np.float64(view)) for view in example(dtype)]
+        (loss, per_anchor), grads = jax.jit(
+            jax.value_and_grad(mean, argnums=(0, 1, 2, 3), has_aux=True)
+        )(jnp.ones(DIM), jnp.asarray(PARAMETER[kind]), *views)
+        return Result(float(loss), np.sort(per_anchor), *map(np.asarray, grads))
+
+
+def loss_function(kind: str, **settings: Any) -> Any:
+    def loss(view1: Array, view2: Array, parameter: Array, **more: Any) -> LossOutput:
+        if kind == "aninfonce":
+            return aninfonce_loss(view1, view2, parameter, **settings, **more)
+        return infonce_loss(view1, view2, temperature=parameter, **settings, **more)
+
+    return loss
+
+
+def value_and_grads(loss: Any) -> Any:
+    """Returns what a training step differentiates: an encoder, here a scale, and a loss."""
+
+    def total(scale: Array, parameter: Array, view1: Array, view2: Array) -> Any:
+        embeddings = [(view * scale[None]).astype(view.dtype) for view in (view1, view2)]
+        out = loss(*embeddings, parameter)
+        return out.loss, out
+
+    return jax.value_and_grad(total, argnums=(0, 1, 2, 3), has_aux=True)
+
+
+def run(mode: str, devices: int, kind: str, dtype: Any = np.float32, **settings: Any) -> Result:
+    """Computes loss and gradients on `devices` devices, as the docstring tells users to."""
+    parameters = jnp.ones(DIM), jnp.asarray(PARAMETER[kind], jnp.float32)
+    views = example(dtype)
+    chosen = jax.devices()[:devices]
+    mesh = Mesh(np.array(chosen), (AXIS,), axis_types=(AxisType.Auto,))
+    if mode == "jit":
+        if settings["strategy"] in ON_ONE_DEVICE:
+            loss = loss_function(kind, **settings)
+        else:
+            loss = over_mesh(loss_function(kind, **settings), mesh, AXIS)
+        sharded = [jax.device_put(view, NamedSharding(mesh, P(AXIS))) for view in views]
+        (loss, out), grads = jax.jit(value_and_grads(loss))(*parameters, *sharded)
+        return Result(loss, np.sort(out.per_anchor), *grads)
+
+    def step(*args: Array) -> Any:
+        loss = loss_function(kind, axis_name=AXIS, **settings)
+        (value, out), (*replicated, d_view1, d_view2) = value_and_grads(loss)(*args)
+        return value, out.per_anchor, *lax.pmean(replicated, AXIS), d_view1, d_view2
+
+    if mode == "pmap":
+        split = [view.reshape(devices, -1, DIM) for view in views]
+        mapped = jax.pmap(step, AXIS, in_axes=(None, None, 0, 0), devices=chosen)
+        value, per_anchor, *replicated, d_view1, d_view2 = mapped(*parameters, *split)
+        value, *replicated = (x[0] for x in (value, *replicated))
+    else:
+        mapped = jax.shard_map(
+            step,
+            mesh=mesh,
+            in_specs=(P(), P(), P(AXIS), P(AXIS)),
+            out_specs=(P(), P(AXIS), P(), P(), P(AXIS), P(AXIS)),
+            check_vma=mode == "shard_map",
+        )
+        value, per_anchor, *replicated, d_view1, d_view2 = jax.jit(mapped)(*parameters, *views)
+    # As documented: without replication checks it is the gradient of the sum over devices.
+    factor = 1 if mode == "shard_map" else 1 / devices
+    d_views = (np.float32(x).reshape(BATCH, DIM) * factor for x in (d_view1, d_view2))
+    return Result(value, np.sort(np.ravel(per_anchor)), *replicated, *d_views)
+
+
+def assert_matches(result: Result, expected: Result, dtype: Any = np.float32) -> None:
+    """Everything to float32 accuracy, but for gradients that the input's type rounds."""
+    rounded = 1e-5 if dtype == np.float32 else 2.0**-7
+    tolerance = Result(1e-6, 1e-5, rounded, 1e-5, rounded, rounded)
+    for name, got, want, rtol in zip(Result._fields, result, expected, tolerance, strict=True):
+        scale = np.max(np.abs(want))
+        np.testing.assert_allclose(np.float64(got), want, rtol=0, atol=rtol * scale, err_msg=name)
+
+
+def skip_what_interpreters_can_not(strategy: str, mode: str) -> None:
+    if strategy == "pallas" and mode == "shard_map":
+        pytest.skip("interpreted kernels do not know shard_map's replication checks")
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
+@pytest.mark.parametrize("devices", [1, 2, 4, 8])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_values_and_gradients(strategy: str, mode: str, devices: int, dtype: Any) -> None:
+    skip_what_interpreters_can_not(strategy, mode)
+    settings = {"strategy": strategy, "chunk_size": CHUNK}
+    result = run(mode, devices, "aninfonce", dtype, **settings)
+    assert_matches(result, reference("aninfonce", "both", dtype), dtype)
+
+
+# --- What the matrix above leaves out ---
+
+
+@pytest.mark.parametrize("strategy", ["dense", "chunked", "pallas", "ring"])
+@pytest.mark.parametrize(
+    ("kind", "negatives"), [("aninfonce", "anchors"), ("infonce", "both"), ("infonce", "anchors")]
+)
+def test_other_losses_and_negatives(strategy: str, kind: str, negatives: str) -> None:
+    result = run("pmap", 4, kind, strategy=strategy, chunk_size=CHUNK, negatives=negatives)
+    assert_matches(result, reference(kind, negatives))
+
+
+@pytest.mark.parametrize("chunk_size", [1, 7, 24, 48, 1000])
+def test_any_chunk_size(chunk_size: int) -> None:
+    result = run("jit", 1, "aninfonce", strategy="chunked", chunk_size=chunk_size)
+    assert_matches(result, reference("aninfonce", "both"))
+
+
+@pytest.mark.parametrize("strategy", ["gather", "ring"])
+def test_explicit_negatives_are_those_of_all_devices(strategy: str) -> None:
+    """A bank split over devices, of another length than the batch, equals the whole."""
+    view1, view2 = example()
+    bank = np.random.default_rng(1).normal(size=(4 * 5, DIM)).astype(np.float32)
+
+    def loss(view1: Array, view2: Array, bank: Array, **settings: Any) -> Array:
+        concentration = jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
+        return aninfonce_loss(view1, view2, concentration, negatives=bank, **settings).loss
+
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+    spread = jax.shard_map(
+        functools.partial(loss, axis_name=AXIS, strategy=strategy),
+        mesh=mesh,
+        in_specs=(P(AXIS), P(AXIS), P(AXIS)),
+        out_specs=P(),
+    )
+    differentiate = functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
+    value, grads = jax.jit(differentiate(spread))(view1, view2, bank)
+    expected, expected_grads = jax.jit(differentiate(loss))(view1, view2, bank)
+    np.testing.assert_allclose(value, expected, rtol=1e-6)
+    chex.assert_trees_all_close(jax.device_get(grads), expected_grads, atol=1e-6)
+
+
+def test_a_batch_spread_over_two_axes() -> None:
+    devices = np.array(jax.devices()[:8]).reshape(2, 4)
+    mesh = Mesh(devices, ("hosts", "chips"), axis_types=(AxisType.Auto,) * 2)
+    axes = ("hosts", "chips")
+    for strategy in ("gather", "ring"):
+        loss = over_mesh(loss_function("aninfonce", strategy=strategy), mesh, axes)
+        parameters = jnp.ones(DIM), jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
+        (value, out), grads = jax.jit(value_and_grads(loss))(*parameters, *example())
+        result = Result(value, np.sort(out.per_anchor), *grads)
+        assert_matches(result, reference("aninfonce", "both"))
+
+
+@pytest.mark.parametrize("hardness", [0.5, 2.0])
+@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
+def test_hard_negatives_count_by_their_score(kind: str, hardness: float) -> None:
+    """Against the definition: the mean of exp(s) under weights exp(βs), times their number."""
+    rows = np.array(enumerate_pairs(BATCH, "both"))
+
+    def naive(view1: Array, view2: Array, parameter: Array) -> Array:
+        points = jnp.concatenate([view1, view2])
+        points = points / jnp.linalg.norm(points, axis=-1, keepdims=True)
+        score = jax.vmap(jax.vmap(SCORE[kind], (0, 0, None)), (0, 0, None))
+        scores = score(points[rows[..., 0]], points[rows[..., 1]], parameter)
+        positive, negative = scores[:, 0], scores[:, 1:]
+        weights = jnp.exp(hardness * negative)
+        weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
+        hard = negative.shape[1] * jnp.sum(weights * jnp.exp(negative), axis=-1)
+        return jnp.mean(jnp.log(jnp.exp(positive) + hard) - positive)
+
+    with jax.enable_x64(True):
+        args = *(jnp.asarray(np.float64(view)) for view in example()), jnp.asarray(PARAMETER[kind])
+        loss = loss_function(kind, hardness=hardness)
+        differentiate = functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
+        result = jax.jit(differentiate(lambda *a: loss(*a).loss))(*args)
+        chex.assert_trees_all_close(result, jax.jit(differentiate(naive))(*args), rtol=1e-9)
+
+
+def test_chunked_serves_transformations_and_second_derivatives() -> None:
+    view1, view2 = (jnp.asarray(view[:6]) for view in example())
+    concentration = jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
+
+    def loss(strategy: str, concentration: Array) -> Array:
+        settings = {"strategy": strategy, "chunk_size": 4}
+        return aninfonce_loss(view1, view2, concentration, **settings).loss
+
+    dense, chunked = (functools.partial(loss, name) for name in ("dense", "chunked"))
+    for transform in (
+        jax.hessian,
+        lambda f: jax.jacrev(jax.grad(f)),
+        lambda f: jax.grad(jax.checkpoint(f)),
+        lambda f: lambda x: jax.vmap(jax.grad(f))(jnp.stack([x, 2 * x])),
+    ):
+        expected = jax.jit(transform(dense))(concentration)
+        chex.assert_trees_all_close(
+            jax.jit(transform(chunked))(concentration), expected, rtol=1e-4, atol=1e-6
+        )
+
+
+# --- Numerics ---
+
+
+def extremes() -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
+    view1, view2 = example()
+    same = np.tile(view1[:1], (BATCH, 1))
+    return {
+        "flat": (view1, view2, 1e-4),
+        "peaked": (view1, view2, 1e4),
+        "identical embeddings": (same, same, 3.0),
+        "identical views": (view1, view1, 25.0),
+    }
+
+
+@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float16], ids=str)
+@pytest.mark.parametrize("case", list(extremes()))
+@pytest.mark.parametrize("strategy", ["chunked", "pallas"])
+def test_extremes_against_float64(strategy: str, case: str, dtype: Any) -> None:
+    view1, view2, concentration = extremes()[case]
+    views = view1.astype(dtype), view2.astype(dtype)
+
+    def mean(view1: Array, view2: Array, concentration: Array) -> Array:
+        rows = enumerate_pairs(BATCH, "both")
+        return naive_per_anchor(
+            view1, view2, concentration, score=anisotropic_score, rows=rows
+        ).mean()
+
+    with jax.enable_x64(True):
+        exact = [jnp.asarray(np.float64(view)) for view in views]
+        want = jax.jit(jax.value_and_grad(mean, argnums=2))(*exact, jnp.full(DIM, concentration))
+
+    def ours(view1: Array, view2: Array, concentration: Array) -> Array:
+        settings = {"strategy": strategy, "chunk_size": CHUNK}
+        return aninfonce_loss(view1, view2, concentration, **settings).loss
+
+    got = jax.jit(jax.value_and_grad(ours, argnums=2))(
+        *(jnp.asarray(view) for view in views), jnp.full(DIM, concentration, jnp.float32)
+    )
+    np.testing.assert_allclose(got[0], want[0], atol=1e-6 * (1 + concentration))
+    scale = np.max(np.abs(want[1]))
+    np.testing.assert_allclose(got[1], want[1], atol=1e-4 * scale + 1e-7)
+
+
+def test_a_million_keys() -> None:
+    """The sum of a million terms, tile by tile, keeps the precision of float32."""
+    rng = np.random.default_rng(0)
+    views = rng.normal(size=(2, 3, 8)).astype(np.float32)
+    bank = rng.normal(size=(10**6, 8)).astype(np.float32)
+    out = jax.jit(functools.partial(aninfonce_loss, strategy="chunked"))(
+        views[0], views[1], jnp.full(8, 25.0), negatives=bank
+    )
+    points = [
+        np.float64(x) / np.linalg.norm(np.float64(x), axis=1)[:, None] for x in (*views, bank)
+    ]
+    score = lambda a, b: -12.5 * np.sum((a - b) ** 2, axis=-1)  # noqa: E731
+    positive = score(points[0], points[1])
+    negative = score(points[0][:, None], points[2][None])
+    expected = np.log(np.exp(positive) + np.sum(np.exp(negative), axis=1)) - positive
+    np.testing.assert_allclose(out.per_anchor, expected, rtol=1e-6)
+
+
+# --- What auto does, and what is refused ---
+
+
+def strategy_of(out: LossOutput) -> str:
+    return next(name for name in out.metrics if name.startswith("strategy_"))
+
+
+def test_auto_says_what_it_chose() -> None:
+    def chosen(batch: int, dim: int, devices: int | None = None, **settings: Any) -> str:
+        views = (jax.ShapeDtypeStruct((batch, dim), jnp.float32),) * 2
+
+        def loss(view1: Array, view2: Array) -> LossOutput:
+            return aninfonce_loss(view1, view2, 1.0, **settings)
+
+        if devices is None:
+            return strategy_of(jax.eval_shape(loss, *views))
+        mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,), axis_types=(AxisType.Auto,))
+        spread = over_mesh(functools.partial(aninfonce_loss, **settings), mesh, AXIS)
+        concentration = jax.ShapeDtypeStruct((), jnp.float32)
+        return strategy_of(jax.eval_shape(spread, *views, concentration))
+
+    assert chosen(100, 8) == "strategy_dense"
+    assert chosen(100_000, 8) == "strategy_chunked"
+    assert chosen(100, 8, chunk_size=10) == "strategy_chunked"
+    assert chosen(800, 8, devices=8) == "strategy_gather"
+    assert chosen(2**20, 128, devices=8) == "strategy_ring"
+    assert chosen(800, 8, devices=8, strategy="ring") == "strategy_ring"
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        ({"strategy": "flash"}, ValueError, "strategy must be one of 'auto', 'dense'.*'flash'"),
+        ({"strategy": "ring"}, ValueError, "strategy='ring' needs axis_name"),
+        ({"strategy": "gather"}, ValueError, "strategy='gather' needs axis_name"),
+        ({"chunk_size": 0}, ValueError, "chunk_size must be at least 1, got 0"),
+        ({"chunk_size": -3}, ValueError, "chunk_size must be at least 1, got -3"),
+        ({"chunk_size": 2.0}, TypeError, "chunk_size must be an int or None, got float"),
+        ({"axis_name": "batch"}, ValueError, "axis_name='batch' is not a mapped axis here"),
+        ({"hardness": -1.0}, ValueError, "hardness must be at least 0 and finite, got -1.0"),
+        ({"hardness": "hard"}, TypeError, "hardness must be a Python number, got str"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
+def test_impossible_settings_are_refused(
+    kind: str, settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        loss_function(kind, **settings)(*example(), PARAMETER[kind])
+
+
+def test_float64_has_no_kernels() -> None:
+    with jax.enable_x64(True), pytest.raises(ValueError, match="'pallas' computes in float32"):
+        aninfonce_loss(*(np.float64(view) for view in example()), 1.0, strategy="pallas")
+
+
+def test_views_spread_differently_are_refused() -> None:
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,), axis_types=(AxisType.Auto,))
+    view = np.ones((4, DIM), np.float32)
+
+    def loss(view1: Array, view2: Array) -> Array:
+        return aninfonce_loss(view1, view2, 1.0, axis_name=AXIS).loss
+
+    def spread(second: P) -> Any:
+        return jax.shard_map(loss, mesh=mesh, in_specs=(P(AXIS), second), out_specs=P())
+
+    with pytest.raises(ValueError, match=r"spread over the same axes, got \['data'\] and \[\]"):
+        spread(P())(view, view[:2])
+    with pytest.raises(ValueError, match="must have the same shape"):
+        spread(P())(view, view)
+
+
+def test_a_global_batch_of_one_is_refused_and_one_row_per_device_is_not() -> None:
+    view = np.ones((1, DIM), np.float32)
+
+    def loss(view1: Array, view2: Array) -> Array:
+        return aninfonce_loss(view1, view2, 1.0, axis_name=AXIS).loss
+
+    with pytest.raises(ValueError, match="got a batch of 1: it has no negatives"):
+        jax.pmap(loss, AXIS)(view[None], view[None])
+    two = np.stack([view, 2 * view])
+    np.testing.assert_allclose(jax.pmap(loss, AXIS)(two, two), np.log(3), rtol=1e-6)
