@@ -272,6 +272,7 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "objective.exponent": (0, math.inf, False),
     "optimizer.learning_rate": (0, math.inf, False),
     "optimizer.concentration_learning_rate": (0, math.inf, True),
+    "optimizer.rotation_learning_rate": (0, math.inf, True),
     "optimizer.warmup_steps": (0, math.inf, True),
     "optimizer.final_fraction": (0, 1, True),
     "optimizer.b1": (0, 1, True),

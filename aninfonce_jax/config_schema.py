@@ -89,9 +89,7 @@ class EncoderConfig:
     init: Literal["looks_linear", "he_normal", "orthogonal", "torch"] = _field(
         "looks_linear", "initial weights: a linear map, or random ones; 'torch' is the paper's"
     )
-    rotation: bool = _field(
-        False, "rotate the embeddings by a trained orthogonal matrix, at the rate of Λ̂"
-    )
+    rotation: bool = _field(False, "rotate the embeddings by a trained orthogonal matrix")
     output: Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"] = _field(
         "sphere", "normalisation of the embeddings; learnable: with a trained scale"
     )
@@ -138,8 +136,9 @@ class OptimizerConfig:
         "muon", "optimiser of the encoder"
     )
     learning_rate: float = _field(1e-2, "peak learning rate of the encoder")
-    concentration_learning_rate: float = _field(
-        1e-2, "peak learning rate of Λ̂ and a rotation (always Adam)"
+    concentration_learning_rate: float = _field(1e-2, "peak learning rate of Λ̂ (always Adam)")
+    rotation_learning_rate: float = _field(
+        5e-2, "peak learning rate of encoder.rotation (always Adam)"
     )
     schedule: Literal["cosine", "constant"] = _field("cosine", "learning rates after warm-up")
     warmup_steps: int = _field(100, "steps of linear warm-up")

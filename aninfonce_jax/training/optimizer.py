@@ -1,4 +1,4 @@
-"""The optimiser: one recipe for the encoder, its own learning rate for Λ̂."""
+"""The optimiser: one recipe for the encoder, learning rates of their own for Λ̂ and axes."""
 
 from typing import Any
 
@@ -27,13 +27,15 @@ def build_schedule(config: OptimizerConfig, peak: float, steps: int) -> optax.Sc
 
 def build_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
     """Returns the optimiser of params {"encoder": ..., "objective": ...}."""
+
+    def adam(peak: float) -> optax.GradientTransformation:
+        return optax.adam(build_schedule(config, peak, steps), config.b1, config.b2)
+
+    schedule = build_schedule(config, config.learning_rate, steps)
     transforms = {
-        "encoder": _encoder_transform(
-            config, build_schedule(config, config.learning_rate, steps), steps
-        ),
-        "objective": optax.adam(
-            build_schedule(config, config.concentration_learning_rate, steps), config.b1, config.b2
-        ),
+        "encoder": _encoder_transform(config, schedule, steps),
+        "rotation": adam(config.rotation_learning_rate),
+        "objective": adam(config.concentration_learning_rate),
     }
     grouped = optax.multi_transform(transforms, _groups)
     if config.clip_norm > 0:
@@ -42,11 +44,11 @@ def build_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransf
 
 
 def _groups(params: PyTree) -> PyTree:
-    """Names the transform of each leaf; a rotation's angles go with Λ̂, which names its axes."""
+    """Names the transform of each leaf."""
 
     def group(path: tuple[Any, ...], _: Any) -> str:
         names = [entry.key for entry in path]
-        return "objective" if names[0] == "objective" or ROTATION in names else "encoder"
+        return "rotation" if ROTATION in names else names[0]
 
     return jax.tree_util.tree_map_with_path(group, params)
 
