@@ -138,7 +138,7 @@ class OptimizerConfig:
     learning_rate: float = _field(1e-2, "peak learning rate of the encoder")
     concentration_learning_rate: float = _field(1e-2, "peak learning rate of Λ̂ (always Adam)")
     rotation_learning_rate: float = _field(
-        5e-2, "peak learning rate of encoder.rotation (always Adam)"
+        1e-2, "largest turn per step of encoder.rotation, in radians (always Adam)"
     )
     schedule: Literal["cosine", "constant"] = _field("cosine", "learning rates after warm-up")
     warmup_steps: int = _field(100, "steps of linear warm-up")

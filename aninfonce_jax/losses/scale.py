@@ -123,12 +123,12 @@ def make_plan(
         tile = strategy  # type: ignore[assignment]
     elif chunk_size is None and queries * (keys if ring else devices * keys) <= _DENSE_SCORES:
         tile = "dense"
+    elif wide or (axis_name is None and jax.default_backend() != "tpu"):
+        tile = "chunked"
     else:
-        tile = "chunked" if wide else "fused"
+        tile = "pallas" if axis_name is None else "fused"
     if strategy == "auto":
         strategy = tile
-        if tile == "fused":
-            strategy = "pallas" if jax.default_backend() == "tpu" else "chunked"
     return Plan(
         strategy=strategy,
         axis_name=axis_name,

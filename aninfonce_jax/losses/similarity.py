@@ -35,12 +35,15 @@ class Factors(NamedTuple):
       keys: [keys, dim].
       key_bias: [keys], or None where the similarity has none.
       query_bias: [anchors], or None where the similarity has none.
+      root: [anchors, dim], of which <root[i], root[j]> = <queries[i], keys[j]> where the
+        anchors are the keys.
     """
 
     queries: Array
     keys: Array
     key_bias: Array | None = None
     query_bias: Array | None = None
+    root: Array | None = None
 
 
 def unit_norm(x: Array) -> Array:
@@ -101,6 +104,7 @@ def anisotropic_factors(
         keys=keys,
         key_bias=-0.5 * jnp.sum(scaled_keys * keys, axis=-1),
         query_bias=-0.5 * jnp.sum(queries * anchors, axis=-1),
+        root=anchors * jnp.sqrt(concentration)[None, :],
     )
 
 
@@ -111,7 +115,7 @@ def dot_product(a: Array, b: Array, temperature: Array) -> Array:
 
 def dot_product_factors(anchors: Array, keys: Array, temperature: Array) -> Factors:
     """Factors of aᵀb / τ for `anchors` [anchors, dim] and `keys` [keys, dim]."""
-    return Factors(queries=anchors / temperature, keys=keys)
+    return Factors(queries=anchors / temperature, keys=keys, root=anchors / jnp.sqrt(temperature))
 
 
 def lp(a: Array, b: Array, p: float, temperature: Array) -> Array:

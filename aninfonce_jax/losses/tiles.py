@@ -183,8 +183,8 @@ def chunked_backward(
     query_tiles = _query_tiles(queries, chunk_size)
     key_tiles = _key_tiles(keys, chunk_size)
     # +∞ gives the rows that fill the last tile weight zero.
-    shifts = _tiles(finite_or_zero(logsumexp), chunk_size, jnp.inf)
-    cotangents = _tiles(cotangent, chunk_size, 0)
+    shifts = cut(finite_or_zero(logsumexp), chunk_size, jnp.inf)
+    cotangents = cut(cotangent, chunk_size, 0)
 
     def row(
         d_keys: KeyGradients, tiles: tuple[Queries, Array, Array]
@@ -224,8 +224,8 @@ def _scores(queries: Queries, keys: Keys, precision: lax.Precision) -> Array:
 
 
 def _query_tiles(queries: Queries, chunk_size: int) -> Queries:
-    number = None if queries.number is None else _tiles(queries.number, chunk_size, -1)
-    return Queries(_tiles(queries.vectors, chunk_size, 0), number)
+    number = None if queries.number is None else cut(queries.number, chunk_size, -1)
+    return Queries(cut(queries.vectors, chunk_size, 0), number)
 
 
 def _key_tiles(keys: Keys, chunk_size: int) -> Keys:
@@ -235,10 +235,10 @@ def _key_tiles(keys: Keys, chunk_size: int) -> Keys:
     if bias is None and tiles * size != count:
         bias = jnp.zeros_like(keys.vectors[:, 0])
     return Keys(
-        _tiles(keys.vectors, chunk_size, 0),
+        cut(keys.vectors, chunk_size, 0),
         # -∞ leaves out the keys that fill the last tile.
-        None if bias is None else _tiles(bias, chunk_size, -jnp.inf),
-        None if keys.number is None else _tiles(keys.number, chunk_size, -1),
+        None if bias is None else cut(bias, chunk_size, -jnp.inf),
+        None if keys.number is None else cut(keys.number, chunk_size, -1),
     )
 
 
@@ -248,7 +248,7 @@ def _tile_shape(count: int, chunk_size: int) -> tuple[int, int]:
     return tiles, -(-count // tiles)
 
 
-def _tiles(x: Array, chunk_size: int, fill: float) -> Array:
+def cut(x: Array, chunk_size: int, fill: float) -> Array:
     """Returns `x` [rows, ...] as [tiles, size, ...], the last tile filled up."""
     tiles, size = _tile_shape(x.shape[0], chunk_size)
     padding = [(0, tiles * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1)
@@ -256,5 +256,5 @@ def _tiles(x: Array, chunk_size: int, fill: float) -> Array:
 
 
 def _merge_tiles(x: Array, count: int) -> Array:
-    """Inverts `_tiles`."""
+    """Inverts `cut`."""
     return x.reshape(-1, *x.shape[2:])[:count]

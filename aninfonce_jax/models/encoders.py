@@ -12,7 +12,7 @@ from aninfonce_jax.config_schema import DgpConfig, EncoderConfig
 from aninfonce_jax.models.heads import OutputNormalization, Rotation
 from aninfonce_jax.types import Array
 
-# Where a rotation's angles live among the params.
+# Where a rotation lives among the params.
 ROTATION = "rotation"
 LEAKY_SLOPE = 0.01
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {

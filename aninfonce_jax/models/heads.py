@@ -35,19 +35,14 @@ class Rotation(nn.Module):
     """Rotates embeddings [batch, dim] by a trained orthogonal matrix; at first, not at all.
 
     The layers before it could learn the same rotation, and do so slowly: between factors
-    whose Λ differ little the loss hardly changes with the angle. Here each pair of factors
-    has an angle of its own, whose small but consistent gradient Adam rescales.
+    whose Λ differ little the loss hardly changes with the angle. A parameter of its own can
+    be trained angle by angle (`training/rotation.py`), which also keeps it orthogonal.
     """
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Returns the rotated embeddings [batch, dim]."""
-        dim = x.shape[-1]
-        angles = self.param("angles", nn.initializers.zeros, (dim, dim))
-        # Cayley's map: orthogonal for every antisymmetric generator, up to rounding.
-        generator = angles - angles.T
-        eye = jnp.eye(dim, dtype=x.dtype)
-        return x @ jnp.linalg.solve(eye + generator, eye - generator)
+        return x @ self.param("matrix", lambda _: jnp.eye(x.shape[-1], dtype=x.dtype))
 
 
 class OutputNormalization(nn.Module):

@@ -8,6 +8,7 @@ import optax.contrib
 
 from aninfonce_jax.config_schema import OptimizerConfig
 from aninfonce_jax.models.encoders import ROTATION
+from aninfonce_jax.training.rotation import adam_rotations
 from aninfonce_jax.types import PyTree
 
 # Muon's rate is the size of an orthogonal step, an order of magnitude above a good rate of
@@ -28,14 +29,13 @@ def build_schedule(config: OptimizerConfig, peak: float, steps: int) -> optax.Sc
 def build_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
     """Returns the optimiser of params {"encoder": ..., "objective": ...}."""
 
-    def adam(peak: float) -> optax.GradientTransformation:
-        return optax.adam(build_schedule(config, peak, steps), config.b1, config.b2)
+    def schedule(peak: float) -> optax.Schedule:
+        return build_schedule(config, peak, steps)
 
-    schedule = build_schedule(config, config.learning_rate, steps)
     transforms = {
-        "encoder": _encoder_transform(config, schedule, steps),
-        "rotation": adam(config.rotation_learning_rate),
-        "objective": adam(config.concentration_learning_rate),
+        "encoder": _encoder_transform(config, schedule(config.learning_rate), steps),
+        "rotation": adam_rotations(schedule(config.rotation_learning_rate), config.b1, config.b2),
+        "objective": optax.adam(schedule(config.concentration_learning_rate), config.b1, config.b2),
     }
     grouped = optax.multi_transform(transforms, _groups)
     if config.clip_norm > 0:
