@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -32,7 +33,7 @@ _LANES = 128
 # kernels hold six blocks of points (those of two sides and of a gradient, each twice, to
 # copy one while computing on the other) and a few tiles, in 16 MiB on v5e and v5p. With
 # float32 at HIGHEST, twice either limit fails to compile there, except that dim 128 still
-# takes 1024, but takes five times as long to compile.
+# takes 1024, which compiles five times as long. So 2048 is the largest dim that surely fits.
 _LARGEST_BLOCK = 512
 _LARGEST_BLOCK_ENTRIES = 512 * 512
 
@@ -233,7 +234,7 @@ def _gradient(
         grid=(count // outer_block, inner.points.shape[0] // inner_block),
         in_specs=(_specs(outer, outer_block, 0), _specs(inner, inner_block, 1)),
         out_specs=(
-            pl.BlockSpec((outer_block, dim), lambda i, j: (i, 0)),
+            _points_spec(outer_block, dim, 0),
             None if d_bias is None else _row_spec(outer_block, 0),
         ),
         out_shape=(d_points, d_bias),
@@ -319,13 +320,20 @@ def _output(shape: tuple[int, ...], *inputs: _Side) -> jax.ShapeDtypeStruct:
 
 def _specs(side: _Side, block: int, axis: int) -> _Side:
     """How a side is cut into blocks along an axis of the grid."""
-    points = pl.BlockSpec((block, side.points.shape[1]), lambda *step: (step[axis], 0))
     rows = (None if vector is None else _row_spec(block, axis) for vector in side[1:])
-    return _Side(points, *rows)
+    return _Side(_points_spec(block, side.points.shape[1], axis), *rows)
+
+
+# A plain 0 is 64 bits wide under jax_enable_x64, which the TPU compiler does not take.
+_FIRST = np.int32(0)
+
+
+def _points_spec(block: int, dim: int, axis: int) -> pl.BlockSpec:
+    return pl.BlockSpec((block, dim), lambda *step: (step[axis], _FIRST))
 
 
 def _row_spec(block: int, axis: int) -> pl.BlockSpec:
-    return pl.BlockSpec((1, block), lambda *step: (0, step[axis]))
+    return pl.BlockSpec((1, block), lambda *step: (_FIRST, step[axis]))
 
 
 def _cost(outer: _Side, inner: _Side, outputs: Any, products: int) -> pl.CostEstimate:

@@ -36,14 +36,18 @@ def test_compiles_without_an_array_of_all_pairs(topology):
     check(topology, "small", SMALL)
 
 
+def test_compiles_with_64_bit_types_enabled():
+    check(TOPOLOGIES[0], "small", SMALL, JAX_ENABLE_X64="1")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", TOPOLOGIES)
 def test_default_blocks_fit(topology):
     check(topology, "large", LARGE)
 
 
-def check(topology: str, which: str, cases: dict) -> None:
-    settings = {"JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "XLA_FLAGS": ""}
+def check(topology: str, which: str, cases: dict, **settings: str) -> None:
+    settings |= {"JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "XLA_FLAGS": ""}
     run = subprocess.run(
         [sys.executable, __file__, topology, which],
         env=os.environ | settings,
