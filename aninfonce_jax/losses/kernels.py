@@ -87,7 +87,7 @@ def forward(
         query_index[i] == key_index[j]. None, together with `key_index`: no mask.
       key_index: [keys], int32, or None.
       precision: HIGHEST computes products to the precision of float32, DEFAULT from
-        operands rounded to bfloat16, in a sixth of the time. Sums are float32.
+        operands rounded to bfloat16, in fewer passes. Sums are float32 either way.
       block_size: at most so many queries, and keys, to a tile; a multiple of 128. None
         chooses by `dim`.
       interpret: whether to run as plain JAX operations, on any device.
