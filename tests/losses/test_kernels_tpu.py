@@ -1,0 +1,116 @@
+"""The kernels through the TPU compiler, which needs libtpu but no TPU.
+
+Each topology is compiled for in a process of its own, which is this file run as a script:
+libtpu is loaded once per process, for good, and other tests should not have it around.
+"""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None,
+    reason="libtpu is not installed; pip install 'aninfonce-jax[tpu]' brings the TPU compiler",
+)
+
+TOPOLOGIES = ("v5e:2x2", "v5p:2x2x1", "v6e:2x2")
+# Rows per device, which no block divides.
+ROWS = 4000
+# Name: dtype, precision, dim. A dim that no 128 divides, and then the largest blocks that
+# the default picks, which come closest to the limit of memory on the chip.
+SMALL = {
+    "float32": ("float32", "HIGHEST", 100),
+    "bfloat16": ("bfloat16", "DEFAULT", 100),
+}
+LARGE = {
+    f"float32, dim {dim}": ("float32", "HIGHEST", dim) for dim in (128, 384, 512, 768, 1024, 2048)
+}
+
+
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_compiles_without_an_array_of_all_pairs(topology):
+    check(topology, "small", SMALL)
+
+
+def test_compiles_with_64_bit_types_enabled():
+    check(TOPOLOGIES[0], "small", SMALL, JAX_ENABLE_X64="1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_default_blocks_fit(topology):
+    check(topology, "large", LARGE)
+
+
+def check(topology: str, which: str, cases: dict, **settings: str) -> None:
+    settings |= {"JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "XLA_FLAGS": ""}
+    run = subprocess.run(
+        [sys.executable, __file__, topology, which],
+        env=os.environ | settings,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    compiled = json.loads(run.stdout.splitlines()[-1])
+    assert list(compiled) == list(cases)
+    for name, found in compiled.items():
+        dim = cases[name][2]
+        assert found["kernels"] == 3
+        # Two inputs and two gradients, each with and without padding: 16 MiB in the small
+        # cases, where all pairs would take 61 MiB.
+        assert found["peak_bytes"] <= 8 * 4096 * max(128, dim) * 4
+        # The scores, in three kernels, and two gradients.
+        assert found["flops"] >= 5 * 2 * ROWS**2 * dim
+
+
+def compile_kernels(topology: str, cases: dict) -> dict[str, dict[str, float]]:
+    """Compiles forward and backward, inside shard_map with its check of varying axes."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax import lax
+    from jax.experimental import topologies
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+    from aninfonce_jax.losses import kernels
+
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    mesh, spec = Mesh(np.array(devices), ("data",)), PartitionSpec("data")
+
+    def compile_one(dtype, precision, dim):
+        options = {"precision": lax.Precision[precision]}
+
+        def local(*problem):
+            best, total = kernels.forward(*problem, **options)
+            logsumexp = best + jnp.log(total)
+            return kernels.backward(*problem, logsumexp, jnp.ones_like(logsumexp), **options)
+
+        def abstract(shape, dtype):
+            sharding = NamedSharding(mesh, spec)
+            return jax.ShapeDtypeStruct((ROWS * mesh.size, *shape), dtype, sharding=sharding)
+
+        points, index = abstract((dim,), dtype), abstract((), jnp.int32)
+        problem = (points, points, abstract((), jnp.float32), index, index)
+        mapped = jax.shard_map(
+            local, mesh=mesh, in_specs=(spec,) * 5, out_specs=spec, check_vma=True
+        )
+        compiled = jax.jit(mapped).lower(*problem).compile()
+        memory = compiled.memory_analysis()
+        return {
+            "kernels": compiled.as_text().count('custom_call_target="tpu_custom_call"'),
+            # Either may leave out what the other counts.
+            "peak_bytes": max(memory.peak_memory_in_bytes, memory.temp_size_in_bytes),
+            "flops": compiled.cost_analysis()["flops"],
+        }
+
+    return {name: compile_one(*case) for name, case in cases.items()}
+
+
+if __name__ == "__main__":
+    chosen = {"small": SMALL, "large": LARGE}[sys.argv[2]]
+    print(json.dumps(compile_kernels(sys.argv[1], chosen)))
