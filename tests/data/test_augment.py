@@ -16,7 +16,6 @@ from aninfonce_jax.data.augment import (
     apply,
     augment,
     neutral_params,
-    preset,
     sample_params,
 )
 
@@ -187,14 +186,14 @@ def test_bfloat16_views_are_the_float32_views_rounded():
     np.testing.assert_allclose(rounded.astype(jnp.float32), views, rtol=2**-8, atol=1e-6)
     # Images in bfloat16 lose up to 2⁻⁹ before the augmentation, and nothing within it. A
     # jitter may triple that, and the jump of solarising would hide it.
-    smooth = dataclasses.replace(EVERYTHING, solarise_probability=0.0)
-    views, _ = jit_augment(key, images, smooth)
-    coarse, _ = jit_augment(key, jnp.asarray(images / 255, jnp.bfloat16), smooth)
-    assert float(jnp.abs(coarse - views).max()) < 8 * 2**-9
-    assert float(jnp.abs(coarse - views).mean()) < 2**-9
+    smooth = dataclasses.replace(params, solarised=jnp.zeros(len(images), bool))
+    coarse = jit_apply(jnp.asarray(images / 255, jnp.bfloat16), smooth, EVERYTHING)
+    error = jnp.abs(coarse - jit_apply(images, smooth, EVERYTHING))
+    assert float(error.max()) < 8 * 2**-9
+    assert float(error.mean()) < 2**-9
 
 
-@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (5, 2)], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7)], ids=str)
 def test_very_small_and_oblong_images(shape):
     images = made_up_images(32, *shape)
     spec = dataclasses.replace(EVERYTHING, size=8)
@@ -207,9 +206,8 @@ def test_very_small_and_oblong_images(shape):
 
 
 def test_a_view_of_one_pixel():
-    views, _ = jit_augment(
-        jax.random.key(5), made_up_images(4, 9, 9), dataclasses.replace(EVERYTHING, size=1)
-    )
+    images = made_up_images(4, 9, 2)
+    views, _ = jit_augment(jax.random.key(5), images, dataclasses.replace(EVERYTHING, size=1))
     chex.assert_shape(views, (4, 1, 1, 3))
     chex.assert_tree_all_finite(views)
 
@@ -223,8 +221,6 @@ def test_presets():
         rebuilt = jit_apply(images, params, AugmentSpec(size=32))
         np.testing.assert_allclose(rebuilt, views, atol=1e-5)
     np.testing.assert_allclose(views, images / np.float32(255), atol=1e-7)
-    still, _ = jit_augment(key, images, preset("jitter_only", strength=0.0))
-    np.testing.assert_allclose(still, images / 255, atol=1e-5)
 
 
 def on_devices(devices, function, images, **options):
