@@ -1,6 +1,6 @@
 """SimCLR's augmentations: ours, jitted, against Kornia and Albumentations on the same cores.
 
-    pip install torch==2.13.0 kornia==0.9.0 albumentations==2.0.8
+    pip install torch==2.13.0 kornia==0.9.0 albumentations==2.0.8 "opencv-python-headless<5"
     python benchmarks/augment.py [--rounds=20]
 
 Everyone turns the same uint8 images into float views: crop, flip, colour jitter, grey, and
@@ -8,7 +8,8 @@ at 224 pixels also blur, with the probabilities and ranges of our presets. The c
 turns; what counts is the ratio. They differ in what they can do: ours antialiases its crops,
 blurs everybody to keep the batch together, and returns the parameters; Kornia works on the
 batch in PyTorch without antialiasing; Albumentations works on one image at a time with OpenCV,
-rounds to uint8 after every step, skips what does not apply, and gets one thread per core.
+rounds to uint8 after every step, skips what does not apply, and gets one thread per core. The
+threads share Python's lock, which small images feel; worker processes would not.
 A contestant that is not installed is left out.
 """
 

@@ -66,8 +66,8 @@ def test_the_whole_image_at_its_own_size_is_itself():
         np.testing.assert_array_equal(matrix, np.eye(17, dtype=np.float32))
 
 
-@pytest.mark.parametrize("sigma", [0.1, 0.5, 2.0, 30.0])
-@pytest.mark.parametrize("size", [1, 2, 9, 40])
+@pytest.mark.parametrize("sigma", [0.1, 2.0, 30.0])
+@pytest.mark.parametrize("size", [1, 2, 40])
 def test_the_blur_is_a_gaussian_of_the_pixels_that_exist(sigma, size):
     pixels = np.eye(size)
     # Zeros outside, then divided by what the weights inside add up to. SciPy's kernel is cut
