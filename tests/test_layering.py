@@ -12,7 +12,7 @@ LAYERS = [
     ["types"],
     ["config_schema"],
     ["config", "rng", "mesh"],
-    ["dgp", "losses", "models"],
+    ["data", "dgp", "losses", "models"],
     ["training"],
     ["evaluation"],
     ["console"],

@@ -1,0 +1,1 @@
+"""Data sets, batches of them, and their augmentation."""
