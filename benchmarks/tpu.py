@@ -87,10 +87,10 @@ def main():
                         jax.lax.Precision[arguments.precision],
                     )
                 except jax.errors.JaxRuntimeError as error:
-                    wanted = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) hbm", str(error))
+                    wanted = re.search(r"\(([\d.]+\w)\) exceeds available HBM", str(error))
                     if wanted is None:
                         raise
-                    print(f"{label} does not fit: {wanted[1]} of {wanted[2]}", flush=True)
+                    print(f"{label} does not fit: it would take {wanted[1]}iB", flush=True)
                     continue
                 analysis = compiled.memory_analysis()
                 held = max(analysis.temp_size_in_bytes, analysis.peak_memory_in_bytes)
