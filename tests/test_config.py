@@ -51,6 +51,9 @@ def test_unknown_key_without_neighbour_lists_the_known():
         ("train.steps", True, "config.train.steps must be of type int, got True"),
         ("train.steps", 0, "config.train.steps must be at least 1, got 0"),
         ("train.batch_size", 1, "config.train.batch_size must be at least 2, got 1"),
+        ("train.microbatches", 0, "config.train.microbatches must be at least 1, got 0"),
+        ("objective.chunk_size", -1, "config.objective.chunk_size must be at least 0, got -1"),
+        ("objective.hardness", -0.5, "config.objective.hardness must be at least 0, got -0.5"),
         ("train.batch_size", -8, "config.train.batch_size must be at least 2, got -8"),
         ("dgp", 3, "config.dgp must be a section with keys, got 3"),
         ("dgp.dim", 1, "a sphere needs dgp.dim of at least 2, got 1"),
@@ -107,6 +110,18 @@ def test_devices_must_divide_the_batch():
     assert config_lib.check_devices(config, 8) == 4
     with pytest.raises(ConfigError, match=r"train.devices=4 but this machine has 2"):
         config_lib.check_devices(config, 2)
+
+
+def test_microbatches_divide_what_a_device_holds():
+    config = config_lib.from_dict(with_value("train.microbatches", 3))
+    with pytest.raises(ConfigError, match=r"microbatches=3 can't divide the 125 pairs of each"):
+        config_lib.check_devices(config, 8)
+
+
+def test_the_lp_loss_has_one_strategy():
+    values = with_value("objective.kind", "lp")
+    values["objective"]["strategy"] = "ring"
+    assert "the Lp loss has no objective.strategy='ring'" in message(values)
 
 
 def test_override_names():

@@ -69,3 +69,13 @@ def test_looks_linear_depends_on_the_key():
     encoder, x, params = init(EncoderConfig((16,)))
     other = encoder.init_params(jax.random.key(5), x)
     assert not jnp.allclose(params["Dense_0"]["kernel"], other["Dense_0"]["kernel"])
+
+
+def test_a_rotation_starts_as_none():
+    plain, x, params = init(EncoderConfig((8,)))
+    turning, _, turning_params = init(EncoderConfig((8,), rotation=True))
+    matrix = turning_params.pop("rotation")["matrix"]
+    chex.assert_trees_all_equal(matrix, jnp.eye(4))
+    chex.assert_trees_all_equal(turning_params, params)
+    turned = turning.apply({"params": params | {"rotation": {"matrix": -matrix}}}, x)
+    chex.assert_trees_all_close(turned, -plain.apply({"params": params}, x))

@@ -89,3 +89,18 @@ def test_clipping_bounds_the_global_norm():
         {**jax.tree.map(jnp.ones_like, PARAMS), "objective": {"concentration": jnp.zeros((3,))}},
     )
     np.testing.assert_allclose(optax.tree.norm(updates["encoder"]), 0.5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["adam", "muon", "lars"])
+def test_a_rotation_stays_one_whatever_trains_the_encoder(name):
+    params = {**PARAMS, "encoder": {**PARAMS["encoder"], "rotation": {"matrix": jnp.eye(3)}}}
+    config = OptimizerConfig(name, 0.3, rotation_learning_rate=0.05, warmup_steps=0)
+    optimizer = build_optimizer(config, 100)
+    gradient = jax.random.normal(jax.random.key(0), (3, 3))
+    grads = jax.tree.map(jnp.ones_like, params)
+    grads["encoder"]["rotation"]["matrix"] = gradient
+    updates, _ = optimizer.update(grads, optimizer.init(params), params)
+    matrix = optax.apply_updates(params, updates)["encoder"]["rotation"]["matrix"]
+    np.testing.assert_allclose(matrix.T @ matrix, jnp.eye(3), atol=1e-6)
+    turned = jnp.abs(matrix - matrix.T)[jnp.triu_indices(3, 1)] / 2
+    np.testing.assert_allclose(turned, 0.05, rtol=0.05)
