@@ -94,8 +94,8 @@ def make_plan(
 
     Raises:
       TypeError: a chunk size that is no whole number.
-      ValueError: an unknown strategy or axis, a chunk size below 1, or a strategy that
-        needs an axis without one.
+      ValueError: an unknown strategy or axis, a chunk size below 1, a strategy that needs
+        an axis without one, or kernels where there are none.
     """
     if strategy not in STRATEGIES:
         raise ValueError(
@@ -111,6 +111,8 @@ def make_plan(
             f"strategy={strategy!r} needs axis_name, the mapped axis that the batch is spread "
             f"over; on one device use 'dense', 'chunked' or 'auto'"
         )
+    if strategy == "pallas" and jax.default_backend() == "gpu":
+        raise ValueError("strategy='pallas' is for TPU; on GPU use 'chunked' or 'auto'")
     if wide and strategy == "pallas":
         raise ValueError("strategy='pallas' computes in float32, got float64; use 'chunked'")
     devices = 1 if axis_name is None else axis_size(axis_name)

@@ -382,6 +382,12 @@ def test_float64_has_no_kernels() -> None:
         aninfonce_loss(*(np.float64(view) for view in example()), 1.0, strategy="pallas")
 
 
+def test_gpus_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    with pytest.raises(ValueError, match="'pallas' is for TPU; on GPU use 'chunked'"):
+        aninfonce_loss(*example(), 1.0, strategy="pallas")
+
+
 def test_views_spread_differently_are_refused() -> None:
     mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,), axis_types=(AxisType.Auto,))
     view = np.ones((4, DIM), np.float32)
