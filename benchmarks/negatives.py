@@ -1,7 +1,7 @@
 """What more negatives buy: R² of the recovered factors against the number of negatives.
 
-    python benchmarks/negatives.py [--dim=20] [--concentration=75] [--negatives=256,1024,4096] \
-        [--pairs=256] [--steps=1000] [--seed=0]
+    python benchmarks/negatives.py [--dim=20] [--concentration=75] [--negatives=64,1024,4096] \
+        [--pairs=1000] [--steps=1500] [--seed=0]
 
 All factors share one Λ, as in the paper's Figures 4 and 9. Every run sees the same positive
 pairs for the same number of steps, from the same start; only the negatives differ, which are
@@ -20,7 +20,7 @@ import aninfonce_jax as an
 from aninfonce_jax.models.encoders import MLP
 from aninfonce_jax.models.heads import OutputNormalization
 
-WIDTHS = (256, 256, 256)
+WIDTHS = (200, 400, 400, 200)
 LARGEST_MICROBATCH = 2048
 
 
@@ -51,7 +51,7 @@ def train(arguments: argparse.Namespace, negatives: int) -> tuple[float, float]:
         return encoder.apply({"params": params}, x)
 
     encode_bank = an.microbatched(encode, max(1, negatives // LARGEST_MICROBATCH))
-    rate = optax.cosine_decay_schedule(5e-3, arguments.steps, 0.01)
+    rate = optax.cosine_decay_schedule(1e-2, arguments.steps, 0.01)
     optimizer = optax.multi_transform(
         {"encoder": muon(rate), "log_concentration": optax.adam(lambda t: 2 * rate(t))},
         {"encoder": "encoder", "log_concentration": "log_concentration"},
@@ -89,9 +89,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--dim", type=int, default=20)
     parser.add_argument("--concentration", type=float, default=75.0)
-    parser.add_argument("--negatives", default="256,1024,4096")
-    parser.add_argument("--pairs", type=int, default=256)
-    parser.add_argument("--steps", type=int, default=1000)
+    parser.add_argument("--negatives", default="64,1024,4096")
+    parser.add_argument("--pairs", type=int, default=1000)
+    parser.add_argument("--steps", type=int, default=1500)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     for negatives in map(int, arguments.negatives.split(",")):
