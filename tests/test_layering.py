@@ -12,12 +12,12 @@ LAYERS = [
     ["types"],
     ["config_schema"],
     ["config", "rng", "mesh"],
-    ["dgp", "losses", "models"],
+    ["data", "dgp", "losses", "models"],
     ["training"],
     ["evaluation"],
     ["console"],
     ["__init__"],
-    ["main"],
+    ["main", "prepare"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))

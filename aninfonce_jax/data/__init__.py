@@ -1,0 +1,1 @@
+"""Images from files: data sets, decoding, batches with a position, preparation."""
