@@ -89,8 +89,7 @@ def prepare(
         plan = make_plan(work, target.name, splits, shard_bytes)
         journal = Journal(work, _fingerprint(target, splits, plan))
         _check_space(work, plan)
-        features = _make_features(target, _class_names(splits))
-        writer = ShardWriter(target, features, skip_bad, threads)
+        writer = ShardWriter(target, skip_bad, threads)
         total = sum(map(len, splits.values()))
         done = 0
         for shard in plan.shards:
@@ -100,6 +99,7 @@ def prepare(
                 report = functools.partial(_report_from, on_progress, done, total)
                 journal.add(shard.path, writer.write(shard, splits[shard.split], report))
             done += len(shard.indices)
+        features = _make_features(target, _class_names(splits))
         _write_metadata(work, target, features, plan, journal)
         # The journal last: without it, what there is would be written again.
         os.replace(work, final)

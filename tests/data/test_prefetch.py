@@ -20,7 +20,7 @@ def test_batches_come_in_order_and_the_position_counts_what_was_handed_out():
             yield number
 
     with Prefetch(numbers(), lambda number: -number, depth=2, start=7) as batches:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while len(pulled) < 3 and time.monotonic() < deadline:
             time.sleep(0.01)
         # Two are ready and a third waits for room.
@@ -65,7 +65,7 @@ def test_waiting_is_measured():
 
     with Prefetch(slow(), lambda number: number) as batches:
         list(batches)
-        assert 0.1 < batches.waited < 5
+        assert 0.1 < batches.waited < 60
 
 
 def test_images_arrive_on_the_devices_as_bytes():

@@ -9,6 +9,7 @@ import pytest
 import tensorflow_datasets as tfds
 from image_files import encode, picture, write_cifar10, write_folder, write_mnist
 from PIL import Image
+from tensorflow_datasets.proto import tf_example_pb2
 
 from aninfonce_jax.data import prepare as prepare_lib
 from aninfonce_jax.data import shards
@@ -92,6 +93,21 @@ def test_a_folder_keeps_its_files_as_they_are(tmp_path, birds):
         assert record["image"] == (tmp_path / "birds" / record["id"].decode()).read_bytes()
     leftovers = [name for name in files_in(result.folder) if "partial" in name or name == "lock"]
     assert leftovers == []
+
+
+def test_records_are_what_tfds_would_write(tmp_path, birds):
+    folder = prepare(*birds, tmp_path / "tfds").folder
+    builder = tfds.builder_from_directory(folder)
+    raw = builder.as_data_source(
+        "train", deserialize_method=tfds.decode.DeserializeMethod.RAW_BYTES
+    )
+    for record, fields in zip(
+        raw,
+        builder.as_data_source("train", decoders={"image": tfds.decode.SkipDecoding()}),
+        strict=True,
+    ):
+        theirs = tf_example_pb2.Example.FromString(builder.info.features.serialize_example(fields))
+        assert tf_example_pb2.Example.FromString(record) == theirs
 
 
 def test_doing_it_again_does_nothing(tmp_path, birds):
