@@ -17,12 +17,12 @@ LAYERS = [
     ["evaluation"],
     ["console"],
     ["__init__"],
-    ["main"],
+    ["main", "prepare"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))
 # The losses are for other people's code: they know nothing of this project's runs.
-FORBIDDEN = {"losses": {"config", "config_schema", "models", "dgp", "rng", "mesh"}}
+FORBIDDEN = {"losses": {"config", "config_schema", "data", "models", "dgp", "rng", "mesh"}}
 # What may be imported as a name of the package itself, and what it stands for.
 FACADE = "__init__"
 

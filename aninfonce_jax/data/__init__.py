@@ -1,1 +1,1 @@
-"""Data sets, batches of them, and their augmentation."""
+"""Images from files: data sets, decoding, batches with a position, augmentation."""

@@ -1,0 +1,154 @@
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import tensorflow_datasets as tfds
+from image_files import write_cifar10, write_folder, write_mnist
+
+from aninfonce_jax.data import prepare as prepare_lib
+from aninfonce_jax.prepare import _Bar, main
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def run(*arguments):
+    return main(["prepare", *map(str, arguments)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ([], "the following arguments are required: dataset, --from, --to; see --help"),
+        (["svhn", "--from=a", "--to=b"], "invalid choice: 'svhn'"),
+        (["mnist", "--from=a"], "the following arguments are required: --to"),
+        (["mnist", "--from=a", "--to=b", "--fast"], "unrecognized arguments: --fast"),
+        (["mnist", "--from=a", "--to=b", "--name=c"], "--name is for `folder`; mnist has a name"),
+        (["mnist", "--from=a", "--to=b", "--threads=0"], "--threads must be at least 1, got 0"),
+        (["mnist", "--from=nowhere", "--to=b"], "folder nowhere does not exist; expected the four"),
+        (["cifar10", "--from=nowhere", "--to=b"], "expected cifar-10-batches-bin, or what holds"),
+        (["imagenet", "--from=nowhere", "--to=b"], "expected <split>/<class>/*.JPEG in it"),
+        (["folder", "--from=empty", "--to=b"], "empty holds no <split>/<class> folders; expected"),
+        (["folder", "--from=flat", "--to=b"], "flat holds no <split>/<class> folders; expected"),
+        (["folder", "--from=ok", "--to=b", "--name=My-Set"], "--name must be lower-case letters"),
+        (["mnist", "--from=mnist", "--to=b"], "mnist must have 60,000 examples in train, got 12"),
+        (["cifar10", "--from=.", "--to=b"], "cifar10 must have 50,000 examples in train, got 15"),
+        (["imagenet", "--from=ok", "--to=b"], "imagenet2012 must have 1,000 classes, got 1"),
+    ],
+)
+def test_bad_input_gets_one_line_and_exit_code_two(
+    arguments, expected, capsys, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    write_folder(tmp_path / "flat", {"": {"train": 1}})
+    write_folder(tmp_path / "ok", {"train": {"a": 1}, "val": {"a": 1}})
+    write_mnist(tmp_path / "mnist")
+    write_cifar10(tmp_path)
+    assert run(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert expected in err
+    assert err.startswith("aninfonce_jax: ")
+    assert err.count("\n") == 1
+    assert out == ""
+    assert not (tmp_path / "b").exists()
+
+
+def test_help_explains_itself(capsys):
+    assert run("--help") == 0
+    out = capsys.readouterr().out
+    assert "--from" in out
+    assert "python -m aninfonce_jax.prepare cifar10 --from=downloads --to=tfds" in out
+
+
+def test_a_folder_from_the_command_line(tmp_path, capsys):
+    write_folder(tmp_path / "My Birds", {"train": {"ant": 3, "bee": 2}, "val": {"bee": 2}})
+    command = ["folder", f"--from={tmp_path / 'My Birds'}", f"--to={tmp_path / 'out'}"]
+    assert run(*command) == 0
+    out, err = capsys.readouterr()
+    assert "written: " in out
+    assert "(5 train, 2 validation)" in out
+    assert "my_birds: 7 of 7 examples (100%)" in err
+    assert len(tfds.data_source("my_birds", data_dir=tmp_path / "out", split="train")) == 5
+    assert run(*command, "--progress=off") == 0
+    out, err = capsys.readouterr()
+    assert "already there: " in out
+    assert err == ""
+
+
+def test_bad_images_are_listed_when_they_are_left_out(tmp_path, capsys):
+    write_folder(tmp_path / "ants", {"train": {"a": 3}})
+    (tmp_path / "ants" / "train" / "a" / "1.JPEG").write_bytes(b"nothing")
+    command = ["folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}", "--name=bad_ants"]
+    assert run(*command) == 2
+    assert "train/a/1.JPEG: not a readable image" in capsys.readouterr().err
+    assert run(*command, "--skip_bad") == 0
+    out = capsys.readouterr().out
+    assert "left out train/a/1.JPEG: not a readable image" in out
+    assert "(2 train)" in out
+
+
+def test_a_disk_that_fails_is_an_error_and_not_a_traceback(tmp_path, capsys):
+    write_folder(tmp_path / "ants", {"train": {"a": 1}})
+    (tmp_path / "file").touch()
+    assert run("folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'file'}") == 1
+    assert "Not a directory" in capsys.readouterr().err
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    write_folder(tmp_path / "ants", {"train": {"a": 1}})
+    monkeypatch.setattr(prepare_lib, "prepare", interrupted)
+    assert run("folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}") == 130
+    assert capsys.readouterr().err == "aninfonce_jax: stopped; the same command goes on\n"
+
+
+def test_a_killed_preparation_goes_on(tmp_path):
+    images = write_folder(tmp_path / "ants", {"train": {"a": 300}}, size=4)
+    # A pipe without a writer holds the process up in the middle. The estimate of the size looks
+    # at every third image and not at this one.
+    name = sorted(images)[1]
+    (tmp_path / "ants" / name).unlink()
+    os.mkfifo(tmp_path / "ants" / name)
+    command = [sys.executable, "-m", "aninfonce_jax.prepare", "folder", "--threads=1"]
+    command += [f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'out'}"]
+    process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
+    work = tmp_path / "out" / "ants" / "1.0.0.incomplete"
+    deadline = time.monotonic() + 240
+    while not list(work.glob("*.partial")) and time.monotonic() < deadline:
+        assert process.poll() is None, process.stderr.read().decode()
+        time.sleep(0.01)
+    process.kill()
+    process.communicate()
+    assert process.returncode == -9
+    assert [path.name for path in work.parent.iterdir()] == [work.name]
+    (tmp_path / "ants" / name).unlink()
+    (tmp_path / "ants" / name).write_bytes(images[name])
+    assert run(*command[3:]) == 0
+    assert len(tfds.data_source("ants", data_dir=tmp_path / "out", split="train")) == 300
+
+
+def test_plain_lines_come_at_intervals_with_a_pace():
+    now = iter(range(0, 1000, 4))
+    stream = io.StringIO()
+    with _Bar("x", "auto", stream, clock=lambda: float(next(now)), interval=10) as bar:
+        for done in range(0, 101, 20):
+            bar.update(done, 100)
+    assert stream.getvalue() == (
+        "x: 40 of 100 examples (40%), 5/s\nx: 100 of 100 examples (100%), 5/s\n"
+    )
+
+
+def test_a_terminal_gets_a_bar():
+    stream = io.StringIO()
+    stream.isatty = lambda: True
+    with _Bar("my_birds", "auto", stream) as bar:
+        bar.update(3, 7)
+        bar.update(7, 7)
+    assert "my_birds" in stream.getvalue()
+    assert "7/7" in stream.getvalue()
