@@ -6,7 +6,7 @@ paper's takes up to 300,003) is ours. docs/synthetic.md has the measurements beh
     python -m aninfonce_jax.main --config=configs/synthetic.py:VARIANT
 
     bimodal (default)  Λ = 25 for five factors, 5 for five: R² 0.999, every Λ̂ within 3 %
-    linear             Λ evenly from 25 to 5: R² 0.999, MCC 0.999, every Λ̂ within 2 %
+    linear             Λ evenly from 25 to 5: R² 0.999, MCC 0.999, every Λ̂ within 3 %
     infonce            InfoNCE on the bimodal process: style factors collapse, R² below 0.1
     supervised         regression to the true factors: the upper bound
     exact, paper       bimodal, with the exact sampler (the default) or the paper's
