@@ -157,7 +157,7 @@ def every_combination() -> Iterator[Any]:
             )
 
 
-@pytest.mark.parametrize(("strategy", "mode", "devices", "dtype"), every_combination())
+@pytest.mark.parametrize(("strategy", "mode", "devices", "dtype"), list(every_combination()))
 def test_values_and_gradients(strategy: str, mode: str, devices: int, dtype: Any) -> None:
     skip_what_interpreters_can_not(strategy, mode)
     settings = {"strategy": strategy, "chunk_size": CHUNK}
