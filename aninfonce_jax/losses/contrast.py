@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from aninfonce_jax.losses import scale, similarity, symmetric
+from aninfonce_jax.losses import scale, similarity, symmetric, tiles
 from aninfonce_jax.losses.scale import AxisName, Strategy
 from aninfonce_jax.losses.similarity import Factors
 from aninfonce_jax.losses.symmetric import Points
@@ -208,9 +208,7 @@ def lp_loss(
 
     scores = similarity.lp_matrix(layout.anchors, layout.keys, exponent, tau)
     positive = similarity.lp(layout.anchors, layout.positives, exponent, tau)
-    anchor_numbers, key_numbers = layout.numbers()
-    if anchor_numbers is not None and key_numbers is not None:
-        scores = jnp.where(anchor_numbers[:, None] == key_numbers[None, :], -jnp.inf, scores)
+    scores = tiles.mask(scores, *layout.numbers())
     best = lax.stop_gradient(jnp.max(scores, axis=-1))
     contrast = _Contrast(
         positive=positive,

@@ -22,6 +22,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from aninfonce_jax.losses.tiles import varying_axes
 from aninfonce_jax.types import Array
 
 # A TPU's registers hold 8 × 128 numbers. Queries and keys each lie along the 128 in one of
@@ -313,7 +314,7 @@ def _padded_row(vector: Array | None, block: int, value: float) -> Array | None:
 
 def _output(shape: tuple[int, ...], *inputs: _Side) -> jax.ShapeDtypeStruct:
     """A float32 output that varies over every mesh axis that an input varies over."""
-    axes = [jax.typeof(x).manual_axis_type.varying for x in jax.tree.leaves(inputs)]
+    axes = [varying_axes(x) for x in jax.tree.leaves(inputs)]
     varying = jax.sharding.ManualAxisType(varying=frozenset().union(*axes))
     return jax.ShapeDtypeStruct(shape, jnp.float32, manual_axis_type=varying)
 

@@ -100,6 +100,13 @@ def vary_like(tree: PyTree, like: Array) -> PyTree:
     return jax.tree.map(vary, tree)
 
 
+def mask(scores: Array, query_numbers: Array | None, key_numbers: Array | None) -> Array:
+    """Sets scores [queries, keys] to -∞ where the numbers are equal, if there are any."""
+    if query_numbers is None or key_numbers is None:
+        return scores
+    return jnp.where(query_numbers[:, None] == key_numbers[None, :], -jnp.inf, scores)
+
+
 def finite_or_zero(x: Array) -> Array:
     """Replaces -∞ by zero, so that -∞ minus it stays -∞; NaN stays NaN."""
     return jnp.where(x == -jnp.inf, 0, x)
@@ -218,9 +225,7 @@ def _scores(queries: Queries, keys: Keys, precision: lax.Precision) -> Array:
     scores = jnp.matmul(queries.vectors, keys.vectors.T, precision=precision)
     if keys.bias is not None:
         scores = scores + keys.bias[None, :]
-    if queries.number is None or keys.number is None:
-        return scores
-    return jnp.where(queries.number[:, None] == keys.number[None, :], -jnp.inf, scores)
+    return mask(scores, queries.number, keys.number)
 
 
 def _query_tiles(queries: Queries, chunk_size: int) -> Queries:
