@@ -1,0 +1,245 @@
+"""Encoders of images: residual networks, and the projector that follows them.
+
+Images are [batch, height, width, channels] throughout, the layout that convolutions want on
+TPUs, and on GPUs with tensor cores.
+"""
+
+from functools import partial
+from typing import Literal
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+
+from aninfonce_jax.types import Array
+
+Stem = Literal["imagenet", "cifar"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+# Blocks per stage, and whether they are bottlenecks.
+DEPTHS: dict[int, tuple[tuple[int, ...], bool]] = {
+    18: ((2, 2, 2, 2), False),
+    34: ((3, 4, 6, 3), False),
+    50: ((3, 4, 6, 3), True),
+}
+BASE_CHANNELS = 64
+MIN_CHANNELS = 8
+# A bottleneck puts out this many times the channels of its 3x3 convolution.
+EXPANSION = 4
+
+# Without a bias, as a norm follows every convolution. Parameters stay float32 whatever the
+# compute dtype; bfloat16 products are summed in float32 by the hardware.
+_conv = partial(
+    nn.Conv, use_bias=False, kernel_init=nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+)
+# No axis_name: under jit, the mean over a sharded batch already is the one over the global
+# batch, and XLA adds the collectives. Flax takes mean and variance in float32 and normalises
+# in float32 for any `dtype`, which is that of the result only.
+_norm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5)
+
+
+def _padding(kernel: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Half a kernel on every side, as PyTorch; "SAME" pads one side only at stride 2."""
+    return ((kernel // 2, kernel // 2),) * 2
+
+
+def standardise(images: Array, dtype: DTypeLike) -> Array:
+    """Returns images [..., 3] in [0, 1] less ImageNet's mean, over its standard deviation."""
+    shape = (1,) * (images.ndim - 1) + (3,)
+    mean = np.reshape(np.asarray(IMAGENET_MEAN, np.float32), shape)
+    inverse_std = np.reshape(1 / np.asarray(IMAGENET_STD, np.float32), shape)
+    return ((images.astype(jnp.float32) - mean) * inverse_std).astype(dtype)
+
+
+class ResidualBlock(nn.Module):
+    """Two 3x3 convolutions, or a bottleneck of 1x1, 3x3 and 1x1, beside a shortcut.
+
+    Attributes:
+      channels: of the 3x3 convolutions.
+      stride: of the first 3x3 convolution, also in a bottleneck ("v1.5"), and the shortcut.
+      bottleneck: whether the block is one.
+      dtype: compute dtype.
+    """
+
+    channels: int
+    stride: int
+    bottleneck: bool
+    dtype: DTypeLike
+
+    @nn.compact
+    def __call__(self, x: Array, *, train: bool) -> Array:
+        """Maps [batch, height, width, in] to [batch, height/stride, width/stride, out]."""
+        norm = partial(_norm, use_running_average=not train, dtype=self.dtype)
+        if self.bottleneck:
+            out = EXPANSION * self.channels
+            layers = [(self.channels, 1, 1), (self.channels, 3, self.stride), (out, 1, 1)]
+        else:
+            out = self.channels
+            layers = [(out, 3, self.stride), (out, 3, 1)]
+        residual = x
+        for index, (channels, kernel, stride) in enumerate(layers, start=1):
+            last = index == len(layers)
+            residual = self._conv(residual, channels, kernel, stride, name=f"conv{index}")
+            # The branch starts at zero and the block as its shortcut: trains more stably
+            # with large batches (Goyal et al. 2017).
+            scale_init = nn.initializers.zeros if last else nn.initializers.ones
+            residual = norm(scale_init=scale_init, name=f"norm{index}")(residual)
+            residual = residual if last else nn.relu(residual)
+        if x.shape[-1] != out or self.stride != 1:
+            x = self._conv(x, out, 1, self.stride, name="shortcut_conv")
+            x = norm(name="shortcut_norm")(x)
+        return nn.relu(x + residual)
+
+    def _conv(self, x: Array, channels: int, kernel: int, stride: int, name: str) -> Array:
+        return _conv(
+            channels,
+            (kernel, kernel),
+            (stride, stride),
+            padding=_padding(kernel),
+            dtype=self.dtype,
+            name=name,
+        )(x)
+
+
+class ResNet(nn.Module):
+    """A residual network (He et al. 2016) up to its global average pooling.
+
+    Attributes:
+      depth: 18, 34 or 50.
+      stem: `imagenet` divides height and width by four before the first block (7x7
+        convolution of stride 2, 3x3 max-pooling of stride 2); `cifar`, for small images,
+        keeps them (3x3 convolution).
+      width: multiplies the 64 channels of the first stage, and with them all others.
+      dtype: compute dtype, float32 or bfloat16. Parameters, statistics of the norms and
+        the returned features are float32 in any case.
+
+    Raises:
+      ValueError: on construction, for attributes other than these.
+    """
+
+    depth: int
+    stem: Stem
+    width: float = 1.0
+    dtype: DTypeLike = jnp.float32
+
+    def __post_init__(self) -> None:
+        if self.depth not in DEPTHS:
+            raise ValueError(f"depth must be one of {sorted(DEPTHS)}, got {self.depth!r}")
+        if self.stem not in ("imagenet", "cifar"):
+            raise ValueError(f"stem must be 'imagenet' or 'cifar', got {self.stem!r}")
+        if not 0 < self.width < float("inf"):
+            raise ValueError(f"width must be a positive factor, got {self.width!r}")
+        if jnp.dtype(self.dtype) not in (jnp.float32, jnp.bfloat16):
+            raise ValueError(f"dtype must be float32 or bfloat16, got {self.dtype!r}")
+        super().__post_init__()
+
+    @property
+    def channels(self) -> int:
+        """Channels of the stem and of the first stage's 3x3 convolutions."""
+        return max(MIN_CHANNELS, round(BASE_CHANNELS * self.width))
+
+    @property
+    def features(self) -> int:
+        """The number of features returned."""
+        blocks, bottleneck = DEPTHS[self.depth]
+        return self.channels * 2 ** (len(blocks) - 1) * (EXPANSION if bottleneck else 1)
+
+    @nn.compact
+    def __call__(self, images: Array, *, train: bool) -> Array:
+        """Maps images to features.
+
+        Args:
+          images: [batch, height, width, 3] in [0, 1], of any float dtype.
+          train: whether norms use the batch's statistics, and update the running ones
+            where `batch_stats` is mutable, rather than use the running ones.
+
+        Returns:
+          Features [batch, features], float32.
+
+        Raises:
+          ValueError: if images have another shape.
+          TypeError: if images are integers, so likely not in [0, 1].
+        """
+        if images.ndim != 4 or images.shape[-1] != 3:
+            raise ValueError(f"images must be [batch, height, width, 3], got {images.shape}")
+        if not jnp.issubdtype(images.dtype, jnp.floating):
+            raise TypeError(f"images must be floats in [0, 1], got {images.dtype}")
+        kernel, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
+        x = _conv(
+            self.channels,
+            (kernel, kernel),
+            (stride, stride),
+            padding=_padding(kernel),
+            dtype=self.dtype,
+            name="stem_conv",
+        )(standardise(images, self.dtype))
+        x = _norm(use_running_average=not train, dtype=self.dtype, name="stem_norm")(x)
+        x = nn.relu(x)
+        if self.stem == "imagenet":
+            x = nn.max_pool(x, (3, 3), strides=(2, 2), padding=_padding(3))
+        blocks, bottleneck = DEPTHS[self.depth]
+        for stage, count in enumerate(blocks):
+            for index in range(count):
+                x = ResidualBlock(
+                    channels=self.channels * 2**stage,
+                    stride=2 if stage > 0 and index == 0 else 1,
+                    bottleneck=bottleneck,
+                    dtype=self.dtype,
+                    name=f"stage{stage + 1}_block{index + 1}",
+                )(x, train=train)
+        return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+
+class Projector(nn.Module):
+    """A multilayer perceptron from a backbone's features to embeddings, not normalised.
+
+    Attributes:
+      widths: hidden widths.
+      dim: dimension of the embeddings.
+      norm: whether a BatchNorm precedes each ReLU.
+      dtype: compute dtype of the hidden layers.
+    """
+
+    widths: tuple[int, ...]
+    dim: int
+    norm: bool
+    dtype: DTypeLike = jnp.float32
+
+    @nn.compact
+    def __call__(self, features: Array, *, train: bool) -> Array:
+        """Maps features [batch, features] to float32 embeddings [batch, dim]."""
+        x = features
+        for width in self.widths:
+            x = nn.Dense(width, use_bias=not self.norm, dtype=self.dtype)(x)
+            if self.norm:
+                x = _norm(use_running_average=not train, dtype=self.dtype)(x)
+            x = nn.relu(x)
+        # In float32, so that embeddings are not rounded to the compute dtype; a TPU still
+        # takes one bfloat16 pass for it at the default precision.
+        return nn.Dense(self.dim, dtype=jnp.float32)(x)
+
+
+class ImageEncoder(nn.Module):
+    """A backbone with a projector.
+
+    Attributes:
+      backbone: from images to features.
+      projector: from features to embeddings; None if the features are the embeddings.
+    """
+
+    backbone: ResNet
+    projector: Projector | None = None
+
+    def __call__(self, images: Array, *, train: bool = False) -> Array:
+        """Maps images [batch, height, width, 3] to float32 embeddings [batch, dim]."""
+        return self.both(images, train=train)[1]
+
+    def both(self, images: Array, *, train: bool = False) -> tuple[Array, Array]:
+        """Returns features [batch, features] and embeddings [batch, dim], float32."""
+        features = self.backbone(images, train=train)
+        if self.projector is None:
+            return features, features
+        return features, self.projector(features, train=train)
