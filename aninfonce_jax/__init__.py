@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
     from aninfonce_jax.training.microbatch import microbatched
-    from aninfonce_jax.types import LossOutput, Pairs, PairSource
+    from aninfonce_jax.types import LossOutput, Pairs
 
 __version__ = "0.1.0"
 
@@ -48,7 +48,7 @@ _HOMES = {
     "aninfonce_jax.losses.contrast": ("aninfonce_loss", "infonce_loss", "lp_loss"),
     "aninfonce_jax.losses.sharded": ("over_mesh",),
     "aninfonce_jax.training.microbatch": ("microbatched",),
-    "aninfonce_jax.types": ("LossOutput", "PairSource", "Pairs"),
+    "aninfonce_jax.types": ("LossOutput", "Pairs"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -57,7 +57,6 @@ __all__ = [
     "InvertibleMLP",
     "LatentProcess",
     "LossOutput",
-    "PairSource",
     "Pairs",
     "Product",
     "Real",

@@ -24,7 +24,14 @@ CONFIG_FILE = "config.json"
 
 # Sections and fields that may differ when a run is resumed: they change what is written
 # down, or on how many devices, but not the result.
-_FREE_ON_RESUME = ("log.", "checkpoint.", "train.devices")
+_FREE_ON_RESUME = (
+    "log.",
+    "checkpoint.",
+    "train.devices",
+    "data.folder",
+    "data.workers",
+    "data.threads",
+)
 
 
 def default_config() -> ConfigDict:
@@ -121,8 +128,11 @@ def dispatch_steps(config: Config) -> int:
     """Returns how many steps go into one call to the device.
 
     It divides every interval at which the loop must look at the state, so that
-    evaluations, checkpoints and the end fall between two calls.
+    evaluations, checkpoints and the end fall between two calls. Pictures come from the
+    host, a batch for every call.
     """
+    if config.has_images:
+        return 1
     return math.gcd(
         config.train.steps_per_dispatch,
         config.train.steps,
@@ -218,11 +228,13 @@ def _require(condition: bool, message: str) -> None:
 
 def _check(config: Config) -> None:
     _check_ranges(config)
-    _check_dgp(config.dgp)
-    _check_concentration(config.dgp)
+    if config.has_images:
+        _check_images(config)
+    else:
+        _check_process(config)
     objective, encoder = config.objective, config.encoder
     _require(
-        not objective.normalize or encoder.output == "sphere",
+        not objective.normalize or encoder.output in ("sphere", "none"),
         f"objective.normalize=True would undo encoder.output={encoder.output!r}; "
         "set objective.normalize=False or encoder.output='sphere'",
     )
@@ -238,14 +250,53 @@ def _check(config: Config) -> None:
         f"train.steps={config.train.steps}",
     )
     _require(
+        len(set(config.compare)) == len(config.compare),
+        f"config.compare names an objective twice: {config.compare}",
+    )
+
+
+def _check_process(config: Config) -> None:
+    _check_dgp(config.dgp)
+    _check_concentration(config.dgp)
+    _require(
+        config.encoder.kind == "mlp",
+        f"encoder.kind={config.encoder.kind!r} takes pictures; name them in data.name, or use "
+        "encoder.kind='mlp'",
+    )
+    _require(
         config.eval.samples >= 8 * config.dgp.dim,
         f"eval.samples={config.eval.samples} is too few to score dgp.dim={config.dgp.dim} factors; "
         f"use at least {8 * config.dgp.dim}",
     )
+
+
+def _check_images(config: Config) -> None:
+    data, encoder = config.data, config.encoder
+    kinds = config.compare or (config.objective.kind,)
     _require(
-        len(set(config.compare)) == len(config.compare),
-        f"config.compare names an objective twice: {config.compare}",
+        encoder.kind != "mlp",
+        f"data.name={data.name!r} needs an encoder of pictures; set encoder.kind to a ResNet",
     )
+    _require(
+        encoder.output == "none" and not encoder.rotation,
+        f"a ResNet has no encoder.output={encoder.output!r} and no encoder.rotation; set 'none' "
+        "and False: the loss normalises",
+    )
+    _require(
+        "supervised" not in kinds,
+        "objective.kind='supervised' regresses the latents of a process, which pictures lack; "
+        "the class readouts are the supervised scores here",
+    )
+    _require(
+        data.folder != "",
+        f"data.folder is empty; say where {data.name} is with --config.data.folder=DIR",
+    )
+    _require(
+        config.optimizer.name != "muon",
+        "optimizer.name='muon' is for MLPs; use lars, sgd, adam or adamw with pictures",
+    )
+    for i, width in enumerate(encoder.projector):
+        _require(width >= 1, f"config.encoder.projector[{i}] must be at least 1, got {width}")
 
 
 # Dotted name -> (smallest value allowed, largest, whether the smallest is itself allowed).
@@ -264,6 +315,14 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "dgp.mixing.layers": (0, math.inf, True),
     "dgp.mixing.slope": (0, 1, False),
     "dgp.mixing.candidates": (1, math.inf, True),
+    "data.image_size": (8, math.inf, True),
+    "data.view_size": (0, math.inf, True),
+    "data.strength": (0, math.inf, True),
+    "data.workers": (0, math.inf, True),
+    "data.threads": (1, math.inf, True),
+    "data.max_bad_share": (0, 1, True),
+    "encoder.width": (0, math.inf, False),
+    "encoder.dim": (1, math.inf, True),
     "objective.hardness": (0, math.inf, True),
     "objective.chunk_size": (0, math.inf, True),
     "objective.concentration_start": (0, math.inf, False),
@@ -289,6 +348,11 @@ _RANGES: dict[str, tuple[float, float, bool]] = {
     "eval.every": (1, math.inf, True),
     "eval.samples": (2, math.inf, True),
     "eval.floor_batches": (1, math.inf, True),
+    "eval.train_images": (0, math.inf, True),
+    "eval.test_images": (0, math.inf, True),
+    "eval.readout_images": (16, math.inf, True),
+    "eval.batch_size": (1, math.inf, True),
+    "eval.neighbours": (1, math.inf, True),
     "checkpoint.every": (1, math.inf, True),
     "checkpoint.keep": (1, math.inf, True),
     "log.every": (1, math.inf, True),

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, Literal
 
-ObjectiveKind = Literal["aninfonce", "infonce", "lp", "supervised"]
+ObjectiveKind = Literal["aninfonce", "aninfonce_no_l2", "infonce", "lp", "supervised"]
 
 
 class ConfigError(ValueError):
@@ -77,9 +77,41 @@ class DgpConfig:
 
 
 @dataclasses.dataclass(frozen=True)
+class DataConfig:
+    """Pictures as the source of pairs, in place of the data-generating process."""
+
+    name: str = _field("", "mnist, cifar10, folder or tfds:NAME; empty: no pictures, but dgp")
+    folder: str = _field("", "where the data set is; for TFDS, its data_dir")
+    train_split: str = _field("train", "split to train on, and to fit readouts on")
+    test_split: str = _field("test", "split that readouts are scored on")
+    image_size: int = _field(32, "side of the pictures that go to the device, in pixels")
+    view_size: int = _field(0, "side of the augmented views; 0: that of the pictures")
+    augment: Literal["simclr", "simclr_cifar", "crop_only", "jitter_only", "none"] = _field(
+        "simclr_cifar", "family of augmentations that make a pair of one picture"
+    )
+    strength: float = _field(1.0, "multiplies the ranges of the colour jitter")
+    workers: int = _field(0, "processes that load pictures; 0: threads of this one")
+    threads: int = _field(2, "threads that load pictures, in each process")
+    max_bad_share: float = _field(0.01, "share of unreadable pictures that is put up with")
+
+
+@dataclasses.dataclass(frozen=True)
 class EncoderConfig:
     """The encoder f."""
 
+    kind: Literal["mlp", "resnet18", "resnet34", "resnet50"] = _field(
+        "mlp", "network: an MLP for dgp, a ResNet for pictures"
+    )
+    stem: Literal["cifar", "imagenet"] = _field(
+        "cifar", "ResNet's first layers: 3x3, or 7x7 and pooling, which quarter each side"
+    )
+    width: float = _field(1.0, "multiplies the channels of a ResNet")
+    projector: tuple[int, ...] = _field((512,), "hidden widths of the projector behind a ResNet")
+    projector_norm: bool = _field(True, "BatchNorm in the projector's hidden layers")
+    dim: int = _field(128, "dimension of a ResNet's embeddings; with dgp it is dgp.dim")
+    dtype: Literal["float32", "bfloat16"] = _field(
+        "float32", "a ResNet computes in it; parameters, norms and loss are float32"
+    )
     widths: tuple[int, ...] = _field(
         (), "hidden widths of the MLP; empty: the paper's 10d, 50d, 50d, 50d, 50d, 10d"
     )
@@ -170,7 +202,20 @@ class EvalConfig:
 
     every: int = _field(250, "steps between evaluations")
     samples: int = _field(8192, "fresh anchors; half fit the linear map, half score it")
-    floor_batches: int = _field(20, "batches that estimate the ground-truth loss floor")
+    floor_batches: int = _field(
+        20, "batches that estimate the held-out loss, and its ground-truth floor"
+    )
+    train_images: int = _field(10_000, "pictures that class readouts learn from; 0: the split")
+    test_images: int = _field(0, "pictures that readouts are scored on; 0: the whole split")
+    readout_images: int = _field(2000, "of train_images, those that augmentation readouts use")
+    batch_size: int = _field(256, "pictures encoded at a time")
+    neighbours: int = _field(200, "k of the weighted k-nearest-neighbour score")
+    readout_strength: Literal["extreme", "drawn"] = _field(
+        "extreme", "an augmentation to be read out: at an end of its range, or drawn from it"
+    )
+    readout_context: Literal["clean", "augmented"] = _field(
+        "clean", "what else is done to its pictures: nothing, or all the other augmentations"
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -200,6 +245,7 @@ class Config:
         (), "objectives to train in turn and report side by side; empty: objective.kind alone"
     )
     dgp: DgpConfig = _field(DgpConfig(), "the data-generating process")
+    data: DataConfig = _field(DataConfig(), "pictures, in place of dgp")
     encoder: EncoderConfig = _field(EncoderConfig(), "the encoder f")
     objective: ObjectiveConfig = _field(ObjectiveConfig(), "the loss")
     optimizer: OptimizerConfig = _field(OptimizerConfig(), "the optimiser")
@@ -207,3 +253,13 @@ class Config:
     eval: EvalConfig = _field(EvalConfig(), "evaluation during and after training")
     checkpoint: CheckpointConfig = _field(CheckpointConfig(), "checkpoints")
     log: LogConfig = _field(LogConfig(), "metrics")
+
+    @property
+    def has_images(self) -> bool:
+        """Whether the pairs are views of pictures."""
+        return bool(self.data.name)
+
+    @property
+    def embedding_dim(self) -> int:
+        """Dimension of the embeddings that the loss compares."""
+        return self.encoder.dim if self.has_images else self.dgp.dim

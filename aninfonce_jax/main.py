@@ -16,20 +16,17 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax.cli import EXIT_FAILED, EXIT_PREEMPTED, EXIT_USAGE, complain
 from aninfonce_jax.config_schema import Config, ConfigError
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-# sysexits.h's EX_TEMPFAIL: schedulers take it as "start me again".
-EXIT_PREEMPTED = 75
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DEFAULT_CONFIG = "configs/quickstart.py"
+_PREVIEW_PAIRS = 8
 _USAGE = """\
 Learn what a contrastive encoder recovers, and what it loses.
 
 usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]] [--config.KEY=VALUE ...]
-           [--mode=train|eval|report] [--workdir=DIR] [--progress=auto|rich|plain|off]
+           [--mode=train|eval|report|preview] [--workdir=DIR] [--progress=auto|rich|plain|off]
 
 examples:
   python -m aninfonce_jax.main
@@ -42,10 +39,14 @@ examples:
       recompute every score from the latest checkpoint
   python -m aninfonce_jax.main --mode=report --workdir=runs/linear,runs/infonce
       one page that compares runs; it is written into the first folder
+  python -m aninfonce_jax.main --config=configs/cifar10.py --config.data.folder=DIR
+      pictures: train a ResNet on CIFAR-10 and read out what it kept
+  python -m aninfonce_jax.main --config=configs/cifar10.py --config.data.folder=DIR --mode=preview
+      a sheet of pairs as the encoder will see them, with what was done to each
 
 flags:
   --config    a Python file whose get_config() returns the config (default: {default})
-  --mode      train (and report), eval, or report
+  --mode      train (and report), eval, report, or preview the pairs of pictures
   --workdir   where the run lives (default: runs/<config>-<variant>-<time>)
   --progress  a live line on a terminal, plain lines elsewhere, or nothing
 
@@ -74,7 +75,7 @@ def main(argv: list[str]) -> int:
     try:
         return _run(argv)
     except ConfigError as error:
-        return _complain(error, EXIT_USAGE)
+        return complain(error, EXIT_USAGE)
 
 
 def _run(argv: list[str]) -> int:
@@ -86,6 +87,8 @@ def _run(argv: list[str]) -> int:
     if values.mode == "eval":
         return _evaluate(_folders(values.workdir))
     config = config_lib.from_dict(values.config)
+    if values.mode == "preview":
+        return _preview(config, Path(values.workdir or "."))
     # Flags of this session are left out: what repeats the run is its config.
     command = shlex.join(
         ["python", "-m", "aninfonce_jax.main", f"--config={name}"]
@@ -145,7 +148,7 @@ def _parse(config: Mapping[str, Any], argv: list[str]) -> flags.FlagValues:
     whole = ConfigDict(config_lib.to_dict(config_lib.from_dict(config)))
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict("config", whole, flag_values=values, sys_argv=argv)
-    flags.DEFINE_enum("mode", "train", ["train", "eval", "report"], "what to do", values)
+    flags.DEFINE_enum("mode", "train", ["train", "eval", "report", "preview"], "what to do", values)
     flags.DEFINE_string("workdir", "", "folder of the run", values)
     flags.DEFINE_enum("progress", "auto", ["auto", "rich", "plain", "off"], "progress line", values)
     try:
@@ -186,6 +189,7 @@ def _train(config: Config, workdir: Path, progress: Any, command: str) -> int:
     config_lib.check_devices(config, jax.local_device_count())
 
     from aninfonce_jax.console import print_config, print_scores
+    from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import make_evaluate
     from aninfonce_jax.training import loop
     from aninfonce_jax.training.checkpoint import CheckpointError
@@ -201,13 +205,13 @@ def _train(config: Config, workdir: Path, progress: Any, command: str) -> int:
                 run, folder, make_evaluate, progress_mode=progress, label=name, command=command
             )
         except loop.Preempted as notice:
-            return _complain(
+            return complain(
                 f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
             )
-        except (loop.DivergedError, CheckpointError) as error:
-            return _complain(error, EXIT_FAILED)
+        except (loop.DivergedError, CheckpointError, DataError) as error:
+            return complain(error, EXIT_FAILED)
         except ImportError as error:  # an optional package that the config asks for
-            return _complain(error, EXIT_USAGE)
+            return complain(error, EXIT_USAGE)
         results[name] = result.scores
     print_scores(results)
     return _report([workdir / name if len(runs) > 1 else workdir for name in runs], workdir)
@@ -220,7 +224,31 @@ def _evaluate(folders: list[Path]) -> int:
     try:
         print_scores({folder.name: evaluate_checkpoint(folder) for folder in folders})
     except FileNotFoundError as error:
-        return _complain(error, EXIT_USAGE)
+        return complain(error, EXIT_USAGE)
+    return 0
+
+
+def _preview(config: Config, folder: Path) -> int:
+    if not config.has_images:
+        raise ConfigError("--mode=preview shows pairs of pictures; name a data set in data.name")
+    import jax
+    import numpy as np
+
+    from aninfonce_jax import rng
+    from aninfonce_jax.data.images import build_image_pairs
+    from aninfonce_jax.data.source import DataError
+    from aninfonce_jax.evaluation.preview import write_preview
+
+    try:
+        source = build_image_pairs(config.data)
+        with source.training_batches(_PREVIEW_PAIRS, seed=config.seed) as batches:
+            images = np.asarray(next(batches).image)
+    except DataError as error:
+        return complain(error, EXIT_USAGE)
+    key = jax.random.fold_in(rng.stream(config.seed, "data"), 0)
+    title = f"{source.train.name}, {config.data.augment}, strength {config.data.strength:g}"
+    path = write_preview(images, key, source.spec, folder / "preview.png", title=title)
+    print(f"preview: {path}")
     return 0
 
 
@@ -230,14 +258,9 @@ def _report(folders: list[Path], output: Path) -> int:
     try:
         page = write_report(folders, output)
     except ReportError as error:
-        return _complain(error, EXIT_USAGE)
+        return complain(error, EXIT_USAGE)
     print(f"report: {page}")
     return 0
-
-
-def _complain(message: object, code: int) -> int:
-    print(f"aninfonce_jax: {message}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

@@ -23,9 +23,14 @@ def replicated(mesh: Mesh) -> NamedSharding:
     return NamedSharding(mesh, PartitionSpec())
 
 
+def batch_sharding(mesh: Mesh) -> NamedSharding:
+    """Returns the sharding of a batch, split over the mesh along its first axis."""
+    return NamedSharding(mesh, PartitionSpec(DATA_AXIS))
+
+
 def shard_batch(mesh: Mesh, tree: PyTree) -> PyTree:
     """Constrains every array, inside jit, to be split over the mesh along its first axis."""
-    sharding = NamedSharding(mesh, PartitionSpec(DATA_AXIS))
+    sharding = batch_sharding(mesh)
 
     def constrain(x: Array) -> Array:
         return jax.lax.with_sharding_constraint(x, sharding)

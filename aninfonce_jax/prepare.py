@@ -10,12 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Self, TextIO
 
+from aninfonce_jax.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, complain
 from aninfonce_jax.data.source import DataError
-
-EXIT_FAILED = 1
-EXIT_USAGE = 2
-# What a shell reports of a program that Ctrl-C has ended.
-EXIT_INTERRUPTED = 130
 
 _DATASETS = ("mnist", "cifar10", "imagenet", "folder")
 _USAGE = """\
@@ -67,11 +63,11 @@ def main(argv: list[str]) -> int:
     try:
         return _run(_parse(argv[1:]))
     except DataError as error:
-        return _complain(error, EXIT_USAGE)
+        return complain(error, EXIT_USAGE)
     except OSError as error:  # a full disk, a share that went away
-        return _complain(f"{error}; the same command goes on", EXIT_FAILED)
+        return complain(f"{error}; the same command goes on", EXIT_FAILED)
     except KeyboardInterrupt:
-        return _complain("stopped; the same command goes on", EXIT_INTERRUPTED)
+        return complain("stopped; the same command goes on", EXIT_INTERRUPTED)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -174,11 +170,6 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
-
-
-def _complain(message: object, code: int) -> int:
-    print(f"aninfonce_jax: {message}", file=sys.stderr)
-    return code
 
 
 if __name__ == "__main__":

@@ -1,16 +1,14 @@
 """The values that pass between the parts of the package."""
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 
 Array = jax.Array
 PyTree = Any
 Params = Mapping[str, Any]
-# Observations [batch, ...] -> embeddings [batch, dim].
-Encode = Callable[[Array], Array]
 
 
 @jax.tree_util.register_dataclass
@@ -36,6 +34,21 @@ class Pairs:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class Weights:
+    """All that an encoder and an objective have learned.
+
+    Attributes:
+      params: {"encoder": ..., "objective": ...}, what is trained.
+      model_state: what the encoder gathers as it is trained: BatchNorm's running
+        statistics; {} where it gathers nothing.
+    """
+
+    params: PyTree
+    model_state: PyTree
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class LossOutput:
     """A contrastive loss with its parts.
 
@@ -54,14 +67,3 @@ class LossOutput:
     alignment: Array
     uniformity: Array
     metrics: Mapping[str, Array]
-
-
-class PairSource(Protocol):
-    """Where the pairs come from: a data-generating process, or data and augmentations.
-
-    A source is stateless: the same key gives the same batch, on any mesh.
-    """
-
-    def sample(self, key: Array, batch_size: int) -> Pairs:
-        """Returns `batch_size` positive pairs; may be traced."""
-        ...

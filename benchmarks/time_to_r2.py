@@ -47,12 +47,12 @@ def time_to_goal(recipe: str) -> None:
     step = step.lower(state).compile()
     while done < config.train.steps:
         begin = time.perf_counter()
-        state, metrics = step(state)
+        state, metrics = step(state, None)
         jax.block_until_ready(metrics)
         seconds += time.perf_counter() - begin
         done += dispatch
         if done % 250 == 0:
-            scores = evaluate(state.evaluated_params)
+            scores = evaluate(state.evaluated, full=False)
             content, style = scores["r2_content"], scores["r2_style"]
             print(f"{recipe}: step {done} content {content:.4f} style {style:.4f}", flush=True)
             if min(content, style) >= GOAL:
@@ -67,7 +67,7 @@ def compare_pace(rounds: int = 10) -> None:
 
         def run():
             nonlocal state
-            state, metrics = step(state)
+            state, metrics = step(state, None)
             jax.block_until_ready(metrics)
 
         return run

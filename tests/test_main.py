@@ -43,7 +43,7 @@ def run(*arguments):
         (["--config.train.steps=many"], "invalid literal for int"),
         (["--config.train.batch_size=-8"], "config.train.batch_size must be at least 2, got -8"),
         (["--config.train.batch_size=1001"], "can't be divided over 8 devices"),
-        (["--mode=dance"], "value should be one of <train|eval|report>"),
+        (["--mode=dance"], "value should be one of <train|eval|report|preview>"),
         (["--wrokdir=x"], "Unknown command line flag 'wrokdir'"),
         (["extra"], "unexpected argument 'extra'"),
         (["--mode=eval"], "--workdir is missing"),

@@ -46,3 +46,24 @@ class ImageSource(Protocol):
     def __getitem__(self, index: int) -> Example:
         """Returns an example; 0 <= index < len(self)."""
         ...
+
+
+class Subset:
+    """Some examples of a source, in an order of one's own.
+
+    Args:
+      source: where they are.
+      indices: which, [n].
+    """
+
+    def __init__(self, source: ImageSource, indices: np.ndarray) -> None:
+        self.name = f"{source.name} ({len(indices):,} examples)"
+        self.class_names = source.class_names
+        self._source = source
+        self._indices = np.asarray(indices, np.int64)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    def __getitem__(self, index: int) -> Example:
+        return self._source[int(self._indices[index])]

@@ -11,45 +11,54 @@ from jax.sharding import Mesh
 
 from aninfonce_jax import rng
 from aninfonce_jax.config import check_devices
-from aninfonce_jax.dgp.stream import true_concentration
+from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
 from aninfonce_jax.evaluation import identifiability
+from aninfonce_jax.evaluation.images import make_image_evaluate
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.checkpoint import Checkpoints
-from aninfonce_jax.training.objective import ground_truth_loss
+from aninfonce_jax.training.objective import ground_truth_loss, join_views, split_views
 from aninfonce_jax.training.state import Experiment, build_experiment
-from aninfonce_jax.types import Array, PyTree
+from aninfonce_jax.types import Array, Pairs, Weights
 
 
 def make_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
-    """Returns a function from params to every score that the report shows.
-
-    The data are drawn once, from a stream of their own, so that scores along a run differ
-    by the parameters alone. The loss floor does not depend on them and is computed once.
+    """Returns a function from weights to every score that the report shows.
 
     Args:
       experiment: the parts of the run.
       mesh: where to compute.
 
     Returns:
-      A function from params to a dictionary of numbers and lists.
+      A function from weights to a dictionary of numbers and lists.
     """
-    config = experiment.config
+    if experiment.config.has_images:
+        return make_image_evaluate(experiment, mesh)
+    return _make_process_evaluate(experiment, mesh)
+
+
+def _make_process_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
+    """Returns the evaluation against known latents.
+
+    The data are drawn once, from a stream of their own, so that scores along a run differ
+    by the weights alone. The loss floor does not depend on them and is computed once.
+    """
+    config, source = experiment.config, experiment.source
+    assert isinstance(source, LatentProcess)
     truth = true_concentration(config.dgp)
     key = rng.stream(config.seed, "evaluation")
-    latents, observations = jax.jit(
-        lambda key: experiment.source.anchors(key, config.eval.samples)
-    )(key)
+    latents, observations = jax.jit(lambda key: source.anchors(key, config.eval.samples))(key)
     true_latents = np.asarray(latents, np.float64)
     encode = jax.jit(experiment.encode)
     held_out_loss = _held_out(experiment, mesh, _objective_loss(experiment, mesh))
-    floor = float(_held_out(experiment, mesh, _floor_loss(experiment, truth))({}))
+    floor_weights = Weights({}, {})
+    floor = float(_held_out(experiment, mesh, _floor_loss(experiment, truth))(floor_weights))
 
-    def evaluate(params: PyTree) -> dict[str, Any]:
-        features = np.asarray(encode(params, observations), np.float64)
-        scores: dict[str, Any] = {"loss": float(held_out_loss(params)), "loss_floor": floor}
+    def evaluate(weights: Weights, *, full: bool) -> dict[str, Any]:
+        del full  # no score here is dear
+        features = np.asarray(encode(weights, observations), np.float64)
+        scores: dict[str, Any] = {"loss": float(held_out_loss(weights)), "loss_floor": floor}
         scores |= recovery_scores(true_latents, features, truth)
-        learned = experiment.objective.concentration(params["objective"])
+        learned = experiment.objective.concentration(weights.params["objective"])
         scores |= _map_scores(true_latents, features, truth, learned)
         return scores
 
@@ -91,29 +100,28 @@ def evaluate_checkpoint(workdir: Path) -> Mapping[str, Any]:
     config = loop.read_config(workdir)
     mesh = make_mesh(check_devices(config, jax.local_device_count()))
     experiment = build_experiment(config)
-    folder = workdir / loop.CHECKPOINT_FOLDER
-    if not folder.exists():
+    if not (workdir / loop.CHECKPOINT_FOLDER).exists():
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
-    with Checkpoints(folder, keep=config.checkpoint.keep) as checkpoints:
+    with loop.open_checkpoints(workdir, config) as checkpoints:
         restored = checkpoints.restore_latest(loop.abstract_state(experiment, replicated(mesh)))
     if restored is None:
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
-    params = restored.state.evaluated_params
     scores = {
         "step": restored.step,
-        **make_evaluate(experiment, mesh)(params),
+        **make_evaluate(experiment, mesh)(restored.state.evaluated, full=True),
         "parameters": loop.count_parameters(restored.state),
         "seconds": restored.extra["seconds"],
     }
+    if restored.extra["untrained"] is not None:
+        scores["untrained"] = restored.extra["untrained"]
     loop.write_json(workdir / loop.EVAL_FILE, scores)
     return scores
 
 
 def _objective_loss(experiment: Experiment, mesh: Mesh) -> Callable[..., Array]:
-    def loss(params: PyTree, pairs: Any) -> Array:
-        return experiment.objective(
-            params["objective"], lambda x: experiment.encode(params, x), pairs, mesh
-        )[0]
+    def loss(weights: Weights, pairs: Pairs) -> Array:
+        views = split_views(experiment.encode(weights, join_views(pairs)))
+        return experiment.objective(weights.params["objective"], *views, pairs, mesh)[0]
 
     return loss
 
@@ -126,17 +134,15 @@ def _floor_loss(experiment: Experiment, truth: np.ndarray) -> Callable[..., Arra
 
 def _held_out(
     experiment: Experiment, mesh: Mesh, loss: Callable[..., Array]
-) -> Callable[[PyTree], Array]:
-    """Returns the mean of `loss(params, pairs)` over the batches set aside for it."""
+) -> Callable[[Weights], Array]:
+    """Returns the mean of `loss(weights, pairs)` over the batches set aside for it."""
     config = experiment.config
     root = rng.stream(config.seed, "held-out loss")
 
-    def mean_loss(params: PyTree) -> Array:
+    def mean_loss(weights: Weights) -> Array:
         def one(index: Array) -> Array:
-            key = rng.at_step(root, index)
-            return loss(
-                params, shard_batch(mesh, experiment.source.sample(key, config.train.batch_size))
-            )
+            pairs = experiment.pairs(rng.at_step(root, index), None)
+            return loss(weights, shard_batch(mesh, pairs))
 
         return jnp.mean(jax.lax.map(one, jnp.arange(config.eval.floor_batches)))
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 from aninfonce_jax.config_schema import DgpConfig, EncoderConfig
 from aninfonce_jax.models.heads import OutputNormalization, Rotation
+from aninfonce_jax.models.resnet import ImageEncoder, Projector, ResNet
 from aninfonce_jax.types import Array
 
 # Where a rotation lives among the params.
@@ -138,4 +139,18 @@ def build_encoder(config: EncoderConfig, dgp: DgpConfig) -> MLP:
         kernel_init=config.init,
         rotation=config.rotation,
         output=OutputNormalization(config.output, dgp.radius, dgp.box_low, dgp.box_high),
+    )
+
+
+def build_image_encoder(config: EncoderConfig) -> ImageEncoder:
+    """Returns the encoder of a config for pictures: a ResNet and a projector."""
+    dtype = jnp.dtype(config.dtype)
+    return ImageEncoder(
+        backbone=ResNet(
+            depth=int(config.kind.removeprefix("resnet")),
+            stem=config.stem,
+            width=config.width,
+            dtype=dtype,
+        ),
+        projector=Projector(config.projector, config.dim, config.projector_norm, dtype),
     )

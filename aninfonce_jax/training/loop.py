@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +25,30 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config, ConfigError
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.training.checkpoint import Checkpoints
+from aninfonce_jax.training.feed import Feed
 from aninfonce_jax.training.metrics import MetricWriter, finite
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import Experiment, TrainState, build_experiment
 from aninfonce_jax.training.step import Metrics, Step, make_train_step
-from aninfonce_jax.types import Array, PyTree
+from aninfonce_jax.types import Array, Weights
 
-# Parameters -> scores to write down: numbers, or lists of them.
-Evaluate = Callable[[PyTree], Mapping[str, Any]]
+
+class Evaluate(Protocol):
+    """Weights -> scores to write down: numbers, lists and, as details, what JSON holds."""
+
+    def __call__(self, weights: Weights, *, full: bool) -> Mapping[str, Any]:
+        """Returns the scores; `full`: those too that only the ends of a run are worth."""
+        ...
+
 
 EVAL_FILE = "eval.json"
 CHECKPOINT_FOLDER = "checkpoints"
 # Scores that go to EVAL_FILE alone, not into every row of the metrics.
-DETAILS = ("map", "concentration_true")
+DETAILS = ("map", "concentration_true", "spread", "readouts", "strength_r2", "untrained")
 # Scores shown beside the progress line, in this order, where they exist.
-_SHOWN = ("loss", "r2", "r2_content", "r2_style")
+_SHOWN = ("loss", "r2", "r2_content", "r2_style", "knn_accuracy", "probe_accuracy")
+# Scores of the start that the last evaluation repeats: what the network shows untrained.
+_UNTRAINED = ("readouts", "strength_r2")
 
 
 class DivergedError(RuntimeError):
@@ -133,6 +142,17 @@ def write_json(path: Path, value: Any) -> None:
     os.replace(partial, path)
 
 
+def best_score(config: Config) -> str:
+    """Returns the score that tells a run's best checkpoint."""
+    return "knn_accuracy" if config.has_images else "r2"
+
+
+def open_checkpoints(workdir: Path, config: Config) -> Checkpoints:
+    """Returns the checkpoints of the run in `workdir`."""
+    folder, keep = workdir / CHECKPOINT_FOLDER, config.checkpoint.keep
+    return Checkpoints(folder, keep=keep, best_metric=best_score(config))
+
+
 def count_parameters(state: TrainState) -> int:
     """Returns how many numbers are trained."""
     return sum(x.size for x in jax.tree.leaves(state.params))
@@ -186,7 +206,7 @@ def train(
     prepare_workdir(workdir, config, command)
     whole = replicated(mesh)
     with (
-        Checkpoints(workdir / CHECKPOINT_FOLDER, keep=config.checkpoint.keep) as checkpoints,
+        open_checkpoints(workdir, config) as checkpoints,
         StopSignal() as stop,
     ):
         restored = checkpoints.restore_latest(abstract_state(experiment, whole))
@@ -196,6 +216,7 @@ def train(
             state = restored.state
         start = int(state.step)
         with (
+            experiment.open_feed(start, mesh) as feed,
             MetricWriter(
                 workdir,
                 tensorboard=config.log.tensorboard,
@@ -206,7 +227,14 @@ def train(
             Progress(config.train.steps, start_step=start, mode=progress_mode, label=label) as bar,
         ):
             session = _Session(
-                config, workdir, checkpoints, stop, make_evaluate(experiment, mesh), writer, bar
+                config,
+                workdir,
+                checkpoints,
+                stop,
+                make_evaluate(experiment, mesh),
+                feed,
+                writer,
+                bar,
             )
             if restored is not None:
                 session.restore(restored.extra)
@@ -226,6 +254,7 @@ class _Session:
         checkpoints: Checkpoints,
         stop: StopSignal,
         evaluate: Evaluate,
+        feed: Feed,
         writer: MetricWriter,
         progress: Progress,
     ) -> None:
@@ -234,6 +263,7 @@ class _Session:
         self.checkpoints = checkpoints
         self.stop = stop
         self.evaluate = evaluate
+        self.feed = feed
         self.writer = writer
         self.progress = progress
         self.history: list[dict[str, Any]] = []
@@ -242,10 +272,15 @@ class _Session:
         # Metrics of the steps since the last row.
         self._interval: list[Metrics] = []
         self._unchecked: Array | None = None
+        # Of the feed, up to the last row.
+        self._waited = 0.0
+        # Scores of the start that the last evaluation repeats beside its own.
+        self.untrained: Mapping[str, Any] | None = None
 
     def restore(self, extra: Mapping[str, Any]) -> None:
         """Takes over what an earlier session saved beside its state."""
         self.history = list(extra["history"])
+        self.untrained = extra["untrained"]
         self._seconds_before = extra["seconds"]
         if extra["interval"]:
             self._interval = [
@@ -261,7 +296,7 @@ class _Session:
         if not self.history:
             self._evaluate(step, state)
         while step < last:
-            state, metrics = step_fn(state)
+            state, metrics = step_fn(state, next(self.feed))
             step += dispatch
             self._interval.append(metrics)
             if step % config.log.every == 0 or step == last:
@@ -281,8 +316,11 @@ class _Session:
         values = self._joined_interval()
         means = jax.tree.map(jnp.mean, values)
         now = time.monotonic()
-        rate, self._last_log = values["loss"].size / (now - self._last_log), now
-        self.writer.write(step, "train", {**means, "steps_per_second": rate})
+        seconds, self._last_log = now - self._last_log, now
+        pace = {"steps_per_second": values["loss"].size / seconds}
+        if self.config.has_images:
+            pace |= self._feed_metrics(seconds, pace["steps_per_second"])
+        self.writer.write(step, "train", {**means, **pace})
         # Looks at the row before, which is there already, so that the device is not kept waiting.
         if self._unchecked is not None and not np.isfinite(self._unchecked):
             self._require_progress(step, state)
@@ -290,12 +328,26 @@ class _Session:
         self._interval = []
         self.progress.update(step, self._shown())
 
+    def _feed_metrics(self, seconds: float, steps_per_second: float) -> dict[str, float]:
+        """Returns how fast pictures went through, and whether the device had to wait for them."""
+        waited, self._waited = self.feed.waited - self._waited, self.feed.waited
+        return {
+            "images_per_second": steps_per_second * self.config.train.batch_size,
+            "data_wait_share": waited / seconds,
+            "unreadable_images": self.feed.unreadable,
+        }
+
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
+        full = step in (0, self.config.train.steps)
         with self.progress.pause():
             before = time.monotonic()
-            scores = {"step": step, **self.evaluate(state.evaluated_params)}
+            scores = {"step": step, **self.evaluate(state.evaluated, full=full)}
             self._last_log += time.monotonic() - before
+        if step == 0:
+            self.untrained = {name: scores[name] for name in _UNTRAINED if name in scores} or None
+        elif self.untrained is not None:
+            scores["untrained"] = self.untrained
         row = {name: value for name, value in scores.items() if name not in DETAILS}
         self.history.append(row)
         self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
@@ -317,13 +369,14 @@ class _Session:
             state,
             extra={
                 "config_hash": config_lib.fingerprint(self.config),
-                # A process is stateless: its position is the step itself.
+                # A batch is a function of its number: the position is the step itself.
                 "data_position": step,
                 "history": self.history,
+                "untrained": self.untrained,
                 "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
                 "seconds": self._seconds(),
             },
-            metrics={"r2": self.history[-1]["r2"]},
+            metrics={best_score(self.config): self.history[-1][best_score(self.config)]},
         )
 
     def _joined_interval(self) -> dict[str, Array]:

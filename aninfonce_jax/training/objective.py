@@ -1,7 +1,7 @@
 """Objectives: what turns an encoder and a batch of pairs into a number to minimise.
 
 An objective owns its own parameters (Λ̂, a temperature), separate from the encoder's, and
-sees the encoder only as a function. So one encoder can serve several objectives at once.
+sees the encoder only by its embeddings. So one encoder can serve several objectives at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,7 +16,7 @@ from aninfonce_jax.losses import contrast
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.mesh import DATA_AXIS
 from aninfonce_jax.models.heads import from_positive, to_positive
-from aninfonce_jax.types import Array, Encode, LossOutput, Pairs, Params
+from aninfonce_jax.types import Array, LossOutput, Pairs, Params
 
 Metrics = Mapping[str, Array]
 
@@ -29,9 +29,17 @@ class Objective(Protocol):
         ...
 
     def __call__(
-        self, params: Params, encode: Encode, pairs: Pairs, mesh: Mesh
+        self, params: Params, view1: Array, view2: Array, pairs: Pairs, mesh: Mesh
     ) -> tuple[Array, Metrics]:
-        """Returns the loss of pairs that are spread over the mesh, and scalars to log."""
+        """Returns the loss of pairs that are spread over the mesh, and scalars to log.
+
+        Args:
+          params: the objective's own.
+          view1: embeddings of the pairs' first views, [batch, dim].
+          view2: embeddings of their second views.
+          pairs: what was embedded.
+          mesh: over which the batch is spread.
+        """
         ...
 
     def concentration(self, params: Params) -> Array | None:
@@ -39,16 +47,20 @@ class Objective(Protocol):
         ...
 
 
-def encode_views(encode: Encode, pairs: Pairs) -> tuple[Array, Array]:
-    """Encodes both views in one pass over the encoder.
+def join_views(pairs: Pairs) -> Array:
+    """Returns both views as one batch, for one pass through the encoder.
 
     The views are interleaved rather than concatenated: then a batch that is split over
     devices stays where it is.
     """
     stacked = jnp.stack([pairs.view1, pairs.view2], axis=1)
-    flat = encode(stacked.reshape(-1, *stacked.shape[2:]))
-    embeddings = flat.reshape(stacked.shape[0], 2, -1)
-    return embeddings[:, 0], embeddings[:, 1]
+    return stacked.reshape(-1, *stacked.shape[2:])
+
+
+def split_views(embeddings: Array) -> tuple[Array, Array]:
+    """Undoes `join_views` for embeddings [2 * batch, dim]."""
+    views = embeddings.reshape(-1, 2, embeddings.shape[-1])
+    return views[:, 0], views[:, 1]
 
 
 class Contrastive:
@@ -57,8 +69,9 @@ class Contrastive:
     def __init__(self, config: ObjectiveConfig, dim: int) -> None:
         self._config = config
         # AnInfoNCE trains a Λ̂ for each factor, InfoNCE one 1/τ for all.
-        sizes = {"aninfonce": dim, "infonce": int(config.train_temperature), "lp": 0}
-        self._trained = sizes[config.kind]
+        self._anisotropic = config.kind in ("aninfonce", "aninfonce_no_l2")
+        one = int(config.kind == "infonce" and config.train_temperature)
+        self._trained = dim if self._anisotropic else one
         self._dim = dim
 
     def init(self, key: Array) -> Params:
@@ -72,11 +85,17 @@ class Contrastive:
         noise = jax.random.normal(key, (self._trained,), jnp.float32)
         return {"concentration": start + config.concentration_jitter * noise}
 
+    @property
+    def normalize(self) -> bool:
+        """Whether embeddings are compared on the unit sphere."""
+        return self._config.normalize and self._config.kind != "aninfonce_no_l2"
+
     def __call__(
-        self, params: Params, encode: Encode, pairs: Pairs, mesh: Mesh
+        self, params: Params, view1: Array, view2: Array, pairs: Pairs, mesh: Mesh
     ) -> tuple[Array, Metrics]:
         """Returns the loss and its parts."""
-        out = self.loss(params, *encode_views(encode, pairs), mesh)
+        del pairs
+        out = self.loss(params, view1, view2, mesh)
         metrics = {"alignment": out.alignment, "uniformity": out.uniformity, **out.metrics}
         return out.loss, metrics
 
@@ -96,13 +115,13 @@ class Contrastive:
         def loss(view1: Array, view2: Array, parameter: Array, *, axis_name: str) -> LossOutput:
             settings: dict[str, Any] = {
                 "negatives": config.negatives,
-                "normalize": config.normalize,
+                "normalize": self.normalize,
                 "hardness": config.hardness,
                 "axis_name": axis_name,
                 "strategy": config.strategy,
                 "chunk_size": config.chunk_size or None,
             }
-            if config.kind == "aninfonce":
+            if self._anisotropic:
                 return contrast.aninfonce_loss(view1, view2, parameter, **settings)
             return contrast.infonce_loss(view1, view2, temperature=parameter, **settings)
 
@@ -118,7 +137,7 @@ class Contrastive:
 
     def _parameter(self, params: Params) -> Array:
         """Returns Λ̂ or τ."""
-        if self._config.kind == "aninfonce":
+        if self._anisotropic:
             return self._positive(params)
         if self._trained:
             return 1 / self._positive(params)[0]
@@ -137,13 +156,13 @@ class Supervised:
         return {}
 
     def __call__(
-        self, params: Params, encode: Encode, pairs: Pairs, mesh: Mesh
+        self, params: Params, view1: Array, view2: Array, pairs: Pairs, mesh: Mesh
     ) -> tuple[Array, Metrics]:
         """Returns the error of both views."""
         del params, mesh
         if pairs.latents1 is None or pairs.latents2 is None:
             raise ValueError("a supervised objective needs pairs with known latents")
-        embeddings = jnp.stack(encode_views(encode, pairs))
+        embeddings = jnp.stack([view1, view2])
         latents = jnp.stack([pairs.latents1, pairs.latents2])
         error = jnp.mean(jnp.sum(jnp.square(embeddings - latents), axis=-1))
         return error, {}

@@ -1,18 +1,24 @@
 """What a run carries from step to step, and how its parts are built."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.sharding import Mesh
 
 from aninfonce_jax import rng
 from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.data.images import ImagePairs, build_image_pairs
+from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.dgp.stream import LatentProcess, build_process
-from aninfonce_jax.models.encoders import MLP, build_encoder
+from aninfonce_jax.models.encoders import MLP, build_encoder, build_image_encoder
+from aninfonce_jax.models.resnet import ImageEncoder
+from aninfonce_jax.training.feed import Feed, ImageFeed, NoFeed
 from aninfonce_jax.training.objective import Objective, build_objective
 from aninfonce_jax.training.optimizer import build_optimizer
-from aninfonce_jax.types import Array, PyTree
+from aninfonce_jax.types import Array, Pairs, PyTree, Weights
 
 
 @jax.tree_util.register_dataclass
@@ -24,20 +30,27 @@ class TrainState:
       step: how many steps were taken, an int32 scalar.
       key: root of the data stream; the batch of step t is a function of (key, t).
       params: {"encoder": ..., "objective": ...}.
+      model_state: the encoder's running statistics, {} where it has none.
       opt_state: the optimiser's.
-      average: exponential average of `params`, or None.
+      average: exponential average of `params` and `model_state`, or None.
     """
 
     step: Array
     key: Array
     params: PyTree
+    model_state: PyTree
     opt_state: PyTree
-    average: PyTree
+    average: Weights | None
 
     @property
-    def evaluated_params(self) -> PyTree:
-        """The params to judge a run by: averaged, where an average is kept."""
-        return self.params if self.average is None else self.average
+    def weights(self) -> Weights:
+        """The latest."""
+        return Weights(self.params, self.model_state)
+
+    @property
+    def evaluated(self) -> Weights:
+        """What to judge a run by: the average, where one is kept."""
+        return self.weights if self.average is None else self.average
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,48 +58,102 @@ class Experiment:
     """The parts of a run, built from its config."""
 
     config: Config
-    source: LatentProcess
-    encoder: MLP
+    source: LatentProcess | ImagePairs
+    encoder: MLP | ImageEncoder
     objective: Objective
     optimizer: optax.GradientTransformation
 
-    def encode(self, params: PyTree, observations: Array) -> Array:
-        """Maps observations [batch, ...] to embeddings [batch, dim]."""
-        return self.encoder.apply({"params": params["encoder"]}, observations)
+    def open_feed(self, step: int, mesh: Mesh) -> Feed:
+        """Returns what the host hands to the steps from `step` on."""
+        if isinstance(self.source, LatentProcess):
+            return NoFeed()
+        batch_size, seed = self.config.train.batch_size, self.config.seed
+        return ImageFeed(self.source, batch_size, seed=seed, step=step, mesh=mesh)
+
+    def pairs(self, key: Array, batch: ImageBatch | None) -> Pairs:
+        """Returns the positive pairs of a step; may be traced.
+
+        Args:
+          key: of the step.
+          batch: what the feed gave for it.
+        """
+        if isinstance(self.source, LatentProcess):
+            return self.source.sample(key, self.config.train.batch_size)
+        assert batch is not None, "pairs of pictures need pictures"
+        return self.source.pairs(key, jnp.asarray(batch.image))
+
+    def encode(self, weights: Weights, observations: Array) -> Array:
+        """Maps observations [batch, ...] to embeddings [batch, dim], as in evaluation."""
+        return self.encoder.apply(self._variables(weights), observations)
+
+    def encode_layers(self, weights: Weights, images: Array) -> tuple[Array, Array]:
+        """Maps pictures to a backbone's features and the embeddings, as in evaluation."""
+        return self.encoder.apply(self._variables(weights), images, method="both")
+
+    def encode_train(self, weights: Weights, observations: Array) -> tuple[Array, PyTree]:
+        """Maps observations to embeddings as in training; also returns the new model state."""
+        if isinstance(self.encoder, MLP):
+            return self.encode(weights, observations), weights.model_state
+        return self.encoder.apply(
+            self._variables(weights), observations, train=True, mutable=list(weights.model_state)
+        )
 
     def init_state(self) -> TrainState:
         """Returns the state before the first step; may be traced."""
         seed = self.config.seed
-        example = jax.eval_shape(lambda key: self.source.sample(key, 2), jax.random.key(0))
-        observation = jnp.zeros(example.view1.shape, example.view1.dtype)
+        variables = self._init_encoder(rng.stream(seed, "encoder"))
         params = {
-            "encoder": self.encoder.init_params(rng.stream(seed, "encoder"), observation),
+            "encoder": variables.pop("params"),
             "objective": self.objective.init(rng.stream(seed, "objective")),
         }
+        # A copy: the state is donated, and one buffer can't be donated twice.
+        average = jax.tree.map(jnp.copy, Weights(params, variables))
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             key=rng.stream(seed, "data"),
             params=params,
+            model_state=variables,
             opt_state=self.optimizer.init(params),
-            # A copy: the state is donated, and one buffer can't be donated twice.
-            average=jax.tree.map(jnp.copy, params) if self.config.optimizer.ema_decay else None,
+            average=average if self.config.optimizer.ema_decay else None,
         )
+
+    def _init_encoder(self, key: Array) -> dict[str, Any]:
+        """Returns the encoder's variables, by collection."""
+        source = self.source
+        if isinstance(source, ImagePairs):
+            return dict(self.encoder.init(key, source.example()))
+        example = jax.eval_shape(lambda key: source.sample(key, 2).view1, jax.random.key(0))
+        observations = jnp.zeros(example.shape, example.dtype)
+        return {"params": self.encoder.init_params(key, observations)}
+
+    def _variables(self, weights: Weights) -> dict[str, Any]:
+        return {"params": weights.params["encoder"], **weights.model_state}
 
 
 def build_experiment(config: Config) -> Experiment:
     """Builds source, encoder, objective and optimiser.
 
     Raises:
-      ConfigError: if the data-generating process can't be sampled.
+      ConfigError: if the data-generating process can't be sampled, or the pictures are not
+        to be had.
     """
+    section = "data" if config.has_images else "dgp"
     try:
-        source = build_process(config.dgp, rng.stream(config.seed, "mixing"))
+        source = (
+            build_image_pairs(config.data)
+            if config.has_images
+            else build_process(config.dgp, rng.stream(config.seed, "mixing"))
+        )
     except ValueError as error:
-        raise ConfigError(f"config.dgp can't be built: {error}") from error
+        raise ConfigError(f"config.{section} can't be built: {error}") from error
     return Experiment(
         config=config,
         source=source,
-        encoder=build_encoder(config.encoder, config.dgp),
-        objective=build_objective(config.objective, config.dgp.dim),
+        encoder=(
+            build_image_encoder(config.encoder)
+            if config.has_images
+            else build_encoder(config.encoder, config.dgp)
+        ),
+        objective=build_objective(config.objective, config.embedding_dim),
         optimizer=build_optimizer(config.optimizer, config.train.steps),
     )

@@ -9,22 +9,26 @@ from jax.sharding import Mesh
 
 from aninfonce_jax import rng
 from aninfonce_jax.config import dispatch_steps
-from aninfonce_jax.mesh import replicated, shard_batch
+from aninfonce_jax.data.pipeline import ImageBatch
+from aninfonce_jax.mesh import batch_sharding, replicated, shard_batch
 from aninfonce_jax.training.microbatch import microbatched
+from aninfonce_jax.training.objective import join_views, split_views
 from aninfonce_jax.training.state import Experiment, TrainState
-from aninfonce_jax.types import Array, PyTree
+from aninfonce_jax.types import Array, PyTree, Weights
 
 Metrics = Mapping[str, Array]
-Step = Callable[[TrainState], tuple[TrainState, Metrics]]
+# A state, and what the feed gave for the call; `None` where the pairs are made on the device.
+Step = Callable[[TrainState, ImageBatch | None], tuple[TrainState, Metrics]]
 
 
 def make_train_step(experiment: Experiment, mesh: Mesh) -> Step:
     """Compiles `dispatch_steps` training steps into one call.
 
-    The pairs are made on the devices, inside the call, so the host neither feeds nor waits
-    between two steps. The batch is split over the mesh and the state is replicated; jit's
-    partitioner inserts the collectives, so the gradient is that of the global batch however
-    many devices there are.
+    The pairs are made on the devices, inside the call: drawn from a process, so the host
+    neither feeds nor waits between two steps, or augmented from the pictures it feeds, one
+    step to a call. The batch is split over the mesh and the state is replicated; jit's
+    partitioner inserts the collectives, so the gradient, and every BatchNorm, is that of the
+    global batch however many devices there are.
 
     A step whose loss or gradient is not finite is not taken, and neither are those behind
     it: the state stays that of the last good step, and `metrics["loss"]` shows where.
@@ -34,44 +38,62 @@ def make_train_step(experiment: Experiment, mesh: Mesh) -> Step:
       mesh: where to run.
 
     Returns:
-      A jitted function from a state, which it consumes, to the next state and metrics
-      [dispatch_steps] each.
+      A jitted function from a state, which it consumes, and what the feed gave, to the next
+      state and metrics [dispatch_steps] each.
     """
     steps = dispatch_steps(experiment.config)
     step = _single_step(experiment, mesh)
 
-    def run(state: TrainState) -> tuple[TrainState, Metrics]:
-        return jax.lax.scan(lambda carry, _: step(carry), state, length=steps)
+    def run(state: TrainState, batch: ImageBatch | None) -> tuple[TrainState, Metrics]:
+        if steps == 1:
+            # Not put into a loop, where a CPU's convolutions are many times slower.
+            state, metrics = step(state, batch)
+            return state, jax.tree.map(lambda x: x[None], metrics)
+        return jax.lax.scan(lambda carry, _: step(carry, batch), state, length=steps)
 
     whole = replicated(mesh)
-    return jax.jit(run, in_shardings=whole, out_shardings=whole, donate_argnums=0)
+    return jax.jit(
+        run,
+        in_shardings=(whole, batch_sharding(mesh)),
+        out_shardings=whole,
+        donate_argnums=0,
+    )
 
 
 def _single_step(experiment: Experiment, mesh: Mesh) -> Step:
     config = experiment.config
     ema_decay = config.optimizer.ema_decay
-    encode = experiment.encode
+    encode = experiment.encode_train
     if config.train.microbatches > 1:
-        encode = microbatched(encode, config.train.microbatches)
+        encode = microbatched(encode, config.train.microbatches, has_aux=True)
 
-    def loss_fn(params: PyTree, key: Array) -> tuple[Array, Metrics]:
-        pairs = shard_batch(mesh, experiment.source.sample(key, config.train.batch_size))
-        return experiment.objective(params["objective"], lambda x: encode(params, x), pairs, mesh)
+    def loss_fn(
+        params: PyTree, model_state: PyTree, key: Array, batch: ImageBatch | None
+    ) -> tuple[Array, tuple[PyTree, Metrics]]:
+        pairs = shard_batch(mesh, experiment.pairs(key, batch))
+        embeddings, model_state = encode(Weights(params, model_state), join_views(pairs))
+        views = split_views(embeddings)
+        loss, metrics = experiment.objective(params["objective"], *views, pairs, mesh)
+        return loss, (model_state, metrics)
 
-    def apply(state: TrainState, grads: PyTree) -> TrainState:
+    def apply(state: TrainState, model_state: PyTree, grads: PyTree) -> TrainState:
         updates, opt_state = experiment.optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
         average = state.average
         if average is not None:
-            average = optax.incremental_update(params, average, _ema_rate(ema_decay, state.step))
-        return TrainState(state.step + 1, state.key, params, opt_state, average)
+            average = optax.incremental_update(
+                Weights(params, model_state), average, _ema_rate(ema_decay, state.step)
+            )
+        return TrainState(state.step + 1, state.key, params, model_state, opt_state, average)
 
-    def step(state: TrainState) -> tuple[TrainState, Metrics]:
+    def step(state: TrainState, batch: ImageBatch | None) -> tuple[TrainState, Metrics]:
         key = rng.at_step(state.key, state.step)
-        (loss, metrics), grads = jax.value_and_grad(loss_fn, has_aux=True)(state.params, key)
+        (loss, (model_state, metrics)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
+            state.params, state.model_state, key, batch
+        )
         grad_norm = optax.tree.norm(grads)
         good = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
-        state = jax.lax.cond(good, apply, lambda state, _: state, state, grads)
+        state = jax.lax.cond(good, apply, lambda state, *_: state, state, model_state, grads)
         return state, {"loss": loss, "grad_norm": grad_norm, **metrics}
 
     return step

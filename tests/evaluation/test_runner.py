@@ -9,6 +9,7 @@ from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.objective import build_objective
 from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.types import Weights
 
 TRUTH = np.array([25.0, 25.0, 5.0, 5.0])
 
@@ -58,7 +59,7 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
     )
     evaluate = runner.make_evaluate(experiment, make_mesh(1))
     free = jnp.log(jnp.array([5.0, 9.0, 5.0, 9.0]))
-    scores = evaluate({"encoder": {}, "objective": {"concentration": free}})
+    scores = evaluate(Weights({"encoder": {}, "objective": {"concentration": free}}, {}), full=True)
     assert scores["r2"] == pytest.approx(1.0, abs=1e-6)
     np.testing.assert_allclose(scores["concentration"], [9.0, 9.0, 5.0, 5.0], rtol=1e-5)
     assert scores["concentration_error"] == pytest.approx(0.0, abs=1e-5)
@@ -80,5 +81,5 @@ def test_scores_along_a_run_use_the_same_data(small_config):
     config = small_config()
     experiment = build_experiment(config)
     evaluate = runner.make_evaluate(experiment, make_mesh(1))
-    params = jax.jit(experiment.init_state)().params
-    assert evaluate(params) == evaluate(params)
+    weights = jax.jit(experiment.init_state)().weights
+    assert evaluate(weights, full=False) == evaluate(weights, full=False)

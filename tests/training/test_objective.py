@@ -11,8 +11,9 @@ from aninfonce_jax.training.objective import (
     Contrastive,
     Supervised,
     build_objective,
-    encode_views,
     ground_truth_loss,
+    join_views,
+    split_views,
 )
 from aninfonce_jax.types import Pairs
 
@@ -22,32 +23,42 @@ VIEW1, VIEW2 = jax.random.normal(jax.random.key(0), (2, 8, DIM))
 PAIRS = Pairs(VIEW1, VIEW2, VIEW1, VIEW2)
 
 
-def identity(x):
-    return x
-
-
 def test_views_come_back_in_their_order():
-    first, second = encode_views(lambda x: 2 * x, PAIRS)
+    first, second = split_views(2 * join_views(PAIRS))
     chex.assert_trees_all_equal((first, second), (2 * VIEW1, 2 * VIEW2))
 
 
-def test_images_are_encoded_whole():
-    images = jnp.ones((4, 5, 6, 3))
-    first, second = encode_views(lambda x: x.reshape(x.shape[0], -1)[:, :7], Pairs(images, images))
-    chex.assert_shape((first, second), (4, 7))
+def test_images_are_joined_whole():
+    joined = join_views(Pairs(jnp.zeros((4, 5, 6, 3)), jnp.ones((4, 5, 6, 3))))
+    chex.assert_shape(joined, (8, 5, 6, 3))
+    np.testing.assert_array_equal(joined[::2], 0)
+    np.testing.assert_array_equal(joined[1::2], 1)
 
 
 def test_aninfonce_uses_its_own_concentration():
     objective = build_objective(ObjectiveConfig(concentration_start=4.0), DIM)
     params = objective.init(jax.random.key(0))
     np.testing.assert_allclose(objective.concentration(params), [4.0] * DIM, rtol=1e-6)
-    loss, metrics = objective(params, identity, PAIRS, MESH)
+    loss, metrics = objective(params, VIEW1, VIEW2, PAIRS, MESH)
     expected = contrast.aninfonce_loss(VIEW1, VIEW2, jnp.full((DIM,), 4.0), negatives="anchors")
     np.testing.assert_allclose(loss, expected.loss, rtol=1e-6)
     np.testing.assert_allclose(metrics["alignment"] + metrics["uniformity"], loss, rtol=1e-5)
-    grads = jax.grad(lambda p: objective(p, identity, PAIRS, MESH)[0])(params)
+    grads = jax.grad(lambda p: objective(p, VIEW1, VIEW2, PAIRS, MESH)[0])(params)
     chex.assert_tree_all_finite(grads)
     assert (grads["concentration"] != 0).all()
+
+
+def test_without_the_norm_lengths_count():
+    objective = build_objective(ObjectiveConfig("aninfonce_no_l2", concentration_start=4.0), DIM)
+    params = objective.init(jax.random.key(0))
+    loss, _ = objective(params, VIEW1, VIEW2, PAIRS, MESH)
+    concentration = jnp.full((DIM,), 4.0)
+    expected = contrast.aninfonce_loss(
+        VIEW1, VIEW2, concentration, negatives="anchors", normalize=False
+    )
+    np.testing.assert_allclose(loss, expected.loss, rtol=1e-6)
+    assert not objective.normalize
+    assert build_objective(ObjectiveConfig(), DIM).normalize
 
 
 def test_jitter_spreads_the_start():
@@ -66,7 +77,7 @@ def test_infonce_trains_one_temperature_or_none():
     assert fixed.init(jax.random.key(0)) == {}
     for objective, own in ((trained, params), (fixed, {})):
         np.testing.assert_allclose(
-            objective(own, identity, PAIRS, MESH)[0],
+            objective(own, VIEW1, VIEW2, PAIRS, MESH)[0],
             contrast.infonce_loss(VIEW1, VIEW2, temperature=0.5, negatives="anchors").loss,
             rtol=1e-6,
         )
@@ -76,7 +87,7 @@ def test_infonce_trains_one_temperature_or_none():
 def test_lp():
     objective = build_objective(ObjectiveConfig("lp", "both", exponent=1.0, temperature=0.7), DIM)
     np.testing.assert_allclose(
-        objective({}, identity, PAIRS, MESH)[0],
+        objective({}, VIEW1, VIEW2, PAIRS, MESH)[0],
         contrast.lp_loss(VIEW1, VIEW2, p=1.0, temperature=0.7, negatives="both").loss,
         rtol=1e-6,
     )
@@ -86,10 +97,10 @@ def test_lp():
 def test_supervised_is_the_squared_error():
     objective = build_objective(ObjectiveConfig("supervised"), DIM)
     assert isinstance(objective, Supervised)
-    loss, _ = objective({}, lambda x: x + 0.5, PAIRS, MESH)
+    loss, _ = objective({}, VIEW1 + 0.5, VIEW2 + 0.5, PAIRS, MESH)
     np.testing.assert_allclose(loss, DIM * 0.25, rtol=1e-6)
     with pytest.raises(ValueError, match="needs pairs with known latents"):
-        objective({}, identity, Pairs(VIEW1, VIEW2), MESH)
+        objective({}, VIEW1, VIEW2, Pairs(VIEW1, VIEW2), MESH)
 
 
 def test_floor_is_the_loss_at_the_truth():

@@ -6,8 +6,10 @@ import pytest
 
 from aninfonce_jax import rng
 from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.training.objective import join_views, split_views
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step
+from aninfonce_jax.types import Weights
 
 
 def run(config, devices, calls=2):
@@ -17,7 +19,7 @@ def run(config, devices, calls=2):
     state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
     losses = []
     for _ in range(calls):
-        state, metrics = step(state)
+        state, metrics = step(state, None)
         losses.append(metrics["loss"])
     return state, np.concatenate(losses)
 
@@ -77,8 +79,9 @@ def test_step_is_the_gradient_step_written_out(small_config):
 
     def loss(encoder_params):
         params = {**start.params, "encoder": encoder_params}
+        embeddings = experiment.encode(Weights(params, {}), join_views(pairs))
         return experiment.objective(
-            params["objective"], lambda x: experiment.encode(params, x), pairs, make_mesh(1)
+            params["objective"], *split_views(embeddings), pairs, make_mesh(1)
         )[0]
 
     grads = jax.jit(jax.grad(loss))(start.params["encoder"])
@@ -93,9 +96,9 @@ def test_state_is_donated_and_step_compiles_once(small_config):
     experiment = build_experiment(config)
     step = make_train_step(experiment, mesh)
     first = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
-    second, _ = step(first)
+    second, _ = step(first, None)
     assert all(x.is_deleted() for x in jax.tree.leaves(first.params))
-    step(second)
+    step(second, None)
     assert step._cache_size() == 1
 
 
@@ -105,21 +108,19 @@ def test_a_bad_step_is_not_taken(small_config):
     mesh = make_mesh(1)
     experiment = build_experiment(config)
 
-    class Poisoned:
-        def sample(self, key, batch_size):
-            pairs = experiment.source.sample(key, batch_size)
+    class Poisoned(type(experiment)):
+        def pairs(self, key, batch):
+            pairs = super().pairs(key, batch)
             bad = jnp.all(jax.random.key_data(key) == jax.random.key_data(rng.at_step(root, 2)))
             return jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), pairs)
 
     root = rng.stream(config.seed, "data")
-    poisoned = type(experiment)(
-        config, Poisoned(), experiment.encoder, experiment.objective, experiment.optimizer
-    )
+    poisoned = Poisoned(**vars(experiment))
     step = make_train_step(poisoned, mesh)
-    state, metrics = step(jax.jit(experiment.init_state, out_shardings=replicated(mesh))())
+    state, metrics = step(jax.jit(experiment.init_state, out_shardings=replicated(mesh))(), None)
     assert np.isfinite(metrics["loss"]).all()
     before = jax.device_get(state.params)
-    state, metrics = step(state)
+    state, metrics = step(state, None)
     assert np.isnan(metrics["loss"]).all()
     assert int(state.step) == 2
     chex.assert_trees_all_equal(jax.device_get(state.params), before)
@@ -127,15 +128,15 @@ def test_a_bad_step_is_not_taken(small_config):
 
 def test_average_follows_the_parameters(small_config):
     state, _ = run(small_config(optimizer__ema_decay=0.5), 1)
-    assert state.evaluated_params is state.average
-    chex.assert_trees_all_equal_shapes_and_dtypes(state.average, state.params)
+    assert state.evaluated is state.average
+    chex.assert_trees_all_equal_shapes_and_dtypes(state.average, state.weights)
     distance = max(
         float(jnp.max(jnp.abs(a - b)))
-        for a, b in zip(jax.tree.leaves(state.average), jax.tree.leaves(state.params), strict=True)
+        for a, b in zip(jax.tree.leaves(state.average), jax.tree.leaves(state.weights), strict=True)
     )
     assert 0 < distance < 0.1
     plain, _ = run(small_config(optimizer__ema_decay=0.0), 1)
-    assert plain.evaluated_params is plain.params
+    assert plain.evaluated.params is plain.params
 
 
 def test_training_lowers_the_loss(small_config):
