@@ -1,6 +1,7 @@
 """Tables for the terminal."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -8,6 +9,7 @@ from rich.table import Table
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config
+from aninfonce_jax.evaluation.table import COLUMNS
 
 # Score -> heading and format of its column.
 _COLUMNS = {
@@ -17,6 +19,8 @@ _COLUMNS = {
     "r2_style": ("R² style", "{:.4f}"),
     "mcc_pearson": ("MCC", "{:.4f}"),
     "concentration_error": ("worst Λ̂ error", "{:.1%}"),
+    "knn_accuracy": ("k-NN", "{:.1%}"),
+    "probe_accuracy": ("linear probe", "{:.1%}"),
     "loss": ("loss", "{:.4f}"),
     "loss_floor": ("floor", "{:.4f}"),
 }
@@ -48,3 +52,19 @@ def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
         ]
         table.add_row(run, *cells)
     Console().print(table)
+
+
+def print_readouts(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Prints what can be read off the features, in per cent."""
+    table = Table(title="readouts, per cent", box=None, title_justify="left")
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name in ("objective", "features") else "right")
+    for row in rows:
+        table.add_row(*(_readout_cell(row[name]) for name in COLUMNS))
+    Console().print(table)
+
+
+def _readout_cell(value: str | float) -> str:
+    if isinstance(value, str):
+        return value
+    return f"{value:.1f}" if math.isfinite(value) else "–"

@@ -213,8 +213,10 @@ def _train(config: Config, workdir: Path, progress: Any, command: str) -> int:
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
         results[name] = result.scores
+    folders = [workdir / name if len(runs) > 1 else workdir for name in runs]
     print_scores(results)
-    return _report([workdir / name if len(runs) > 1 else workdir for name in runs], workdir)
+    _print_readouts(folders)
+    return _report(folders, workdir)
 
 
 def _evaluate(folders: list[Path]) -> int:
@@ -225,7 +227,17 @@ def _evaluate(folders: list[Path]) -> int:
         print_scores({folder.name: evaluate_checkpoint(folder) for folder in folders})
     except FileNotFoundError as error:
         return complain(error, EXIT_USAGE)
+    _print_readouts(folders)
     return 0
+
+
+def _print_readouts(folders: list[Path]) -> None:
+    from aninfonce_jax.console import print_readouts
+    from aninfonce_jax.evaluation.runner import tabulate
+
+    for folder in folders:
+        if rows := tabulate(folder):
+            print_readouts(rows)
 
 
 def _preview(config: Config, folder: Path) -> int:

@@ -22,6 +22,7 @@ import jax  # noqa: E402
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 import pytest  # noqa: E402
+from image_files import write_folder  # noqa: E402
 
 from aninfonce_jax import config as config_lib  # noqa: E402
 from aninfonce_jax.config_schema import Config  # noqa: E402
@@ -49,14 +50,60 @@ SMALL = {
 }
 
 
+# What a run on pictures changes of it.
+SMALL_IMAGES = {
+    "data.name": "folder",
+    "data.image_size": 16,
+    "encoder.kind": "resnet18",
+    "encoder.width": 0.125,
+    "encoder.projector": (16,),
+    "encoder.dim": 8,
+    "encoder.output": "none",
+    "objective.kind": "aninfonce",
+    "objective.negatives": "both",
+    "optimizer.ema_decay": 0.0,
+    "train.steps": 4,
+    "train.batch_size": 8,
+    "eval.every": 2,
+    "eval.floor_batches": 1,
+    "eval.train_images": 40,
+    "eval.readout_images": 16,
+    "eval.batch_size": 16,
+    "eval.neighbours": 5,
+    "checkpoint.every": 2,
+}
+
+
+def _config_with(base: dict[str, object], changes: dict[str, object]) -> Config:
+    values = config_lib.default_config()
+    changed = {name.replace("__", "."): value for name, value in changes.items()}
+    values.update_from_flattened_dict(base | changed)
+    return config_lib.from_dict(values)
+
+
 @pytest.fixture
 def small_config():
     """Builds the config of a run that takes seconds, with dotted keys changed."""
 
     def build(**changes: object) -> Config:
-        values = config_lib.default_config()
-        settings = SMALL | {name.replace("__", "."): value for name, value in changes.items()}
-        values.update_from_flattened_dict(settings)
-        return config_lib.from_dict(values)
+        return _config_with(SMALL, changes)
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def image_folder(tmp_path_factory):
+    """Sixty pictures of two classes to train on, and twenty to test on."""
+    root = tmp_path_factory.mktemp("pictures")
+    write_folder(root, {"train": {"a": 30, "b": 30}, "test": {"a": 10, "b": 10}})
+    return root
+
+
+@pytest.fixture
+def image_config(image_folder):
+    """Builds the config of a small run on pictures, with dotted keys changed."""
+
+    def build(**changes: object) -> Config:
+        return _config_with(SMALL | SMALL_IMAGES | {"data.folder": str(image_folder)}, changes)
 
     return build

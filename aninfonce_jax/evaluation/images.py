@@ -50,6 +50,8 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
     def evaluate(weights: Weights, *, full: bool) -> dict[str, Any]:
         train, train_labels = reader.read(weights, reader.train)
         test, test_labels = reader.read(weights, reader.test)
+        bank = {layer: probes.Labelled(train[layer], train_labels) for layer in LAYERS}
+        queries = {layer: probes.Labelled(test[layer], test_labels) for layer in LAYERS}
         scores: dict[str, Any] = {"loss": reader.held_out_loss(weights)}
         scores |= _collapse_scores(test)
         learned = experiment.objective.concentration(weights.params["objective"])
@@ -59,17 +61,17 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
         if source.classes > 1:
             layers = LAYERS if full else ("backbone",)
             classes = {
-                layer: _class_accuracy(
-                    train[layer], train_labels, test[layer], test_labels, source.classes
-                )
+                layer: probes.class_accuracy(
+                    *_split(bank[layer]), queries[layer], source.classes
+                ).accuracy
                 for layer in layers
             }
             scores |= {
                 "chance": 1 / source.classes,
                 "probe_accuracy": classes["backbone"],
                 "knn_accuracy": monitors.knn_accuracy(
-                    probes.Labelled(train["backbone"], train_labels),
-                    probes.Labelled(test["backbone"], test_labels),
+                    bank["backbone"],
+                    queries["backbone"],
                     classes=source.classes,
                     neighbours=config.eval.neighbours,
                 ),
@@ -112,17 +114,29 @@ class _Reader:
 
     def read_with(
         self, weights: Weights, pictures: ImageSource, readout: str, strength: str
-    ) -> tuple[Features, Features, np.ndarray]:
-        """Returns features without and with an augmentation, and how strong it was, [n]."""
-        without, applied, strengths = [], [], []
+    ) -> tuple[Features, np.ndarray]:
+        """Returns features with an augmentation applied, and how strong it was, [n]."""
+        parts, strengths = [], []
+        for shown, keep in self._shown(pictures, readout, strength):
+            parts.append(_rows(self._encode(weights, shown.applied), keep))
+            strengths.append(np.asarray(shown.strengths)[keep])
+        return _joined(parts), np.concatenate(strengths)
+
+    def read_without(self, weights: Weights, pictures: ImageSource, readout: str) -> Features:
+        """Returns features of the same pictures with that augmentation alone left out."""
+        if self.config.eval.readout_context == "clean":
+            # The same for every readout.
+            return self.read(weights, pictures)[0]
+        shown = self._shown(pictures, readout, self.config.eval.readout_strength)
+        return _joined([_rows(self._encode(weights, s.without), keep) for s, keep in shown])
+
+    def _shown(
+        self, pictures: ImageSource, readout: str, strength: str
+    ) -> Iterator[tuple[interventions.Intervention, np.ndarray]]:
         for number, batch in enumerate(self._batches(pictures)):
             key = jax.random.fold_in(self._key, number)
-            keep = np.asarray(batch.mask)
             shown = self._intervene(key, batch.image, readout=readout, strength=strength)
-            without.append(_rows(self._encode(weights, shown.without), keep))
-            applied.append(_rows(self._encode(weights, shown.applied), keep))
-            strengths.append(np.asarray(shown.strengths)[keep])
-        return _joined(without), _joined(applied), np.concatenate(strengths)
+            yield shown, np.asarray(batch.mask)
 
     def held_out_loss(self, weights: Weights) -> float:
         """Returns the mean loss over batches of test pictures; NaN if they fill none."""
@@ -180,19 +194,24 @@ def _augmentation_readouts(
     readouts: dict[str, dict[str, float]] = {layer: {} for layer in LAYERS}
     strengths: dict[str, dict[str, float]] = {layer: {} for layer in LAYERS}
 
-    def read(readout: str, strength: str) -> list[tuple[Features, Features, np.ndarray]]:
-        return [reader.read_with(weights, part, readout, strength) for part in (train, test)]
-
+    chosen = config.eval.readout_strength
+    without: list[Features] = []
     for readout in interventions.READOUTS:
-        with_chosen = read(readout, config.eval.readout_strength)
+        if not without or config.eval.readout_context == "augmented":
+            without = [reader.read_without(weights, part, readout) for part in (train, test)]
+        applied = [reader.read_with(weights, part, readout, chosen) for part in (train, test)]
         for layer in LAYERS:
-            readouts[layer][readout] = _applied_accuracy(layer, *with_chosen)
-        if interventions.has_strength(readout):
-            drawn = (
-                with_chosen if config.eval.readout_strength == "drawn" else read(readout, "drawn")
+            readouts[layer][readout] = _applied_accuracy(
+                *([part[layer] for part in parts] for parts in (without, [f for f, _ in applied]))
             )
-            for layer in LAYERS:
-                strengths[layer][readout] = _strength_r2(layer, *drawn)
+        if not interventions.has_strength(readout):
+            continue
+        if chosen != "drawn":
+            applied = [reader.read_with(weights, part, readout, "drawn") for part in (train, test)]
+        for layer in LAYERS:
+            strengths[layer][readout] = _strength_r2(
+                *(probes.Labelled(features[layer], strength) for features, strength in applied)
+            )
     for layer in LAYERS:
         row = readouts[layer]
         row["average"] = float(np.mean([row[name] for name in AVERAGED]))
@@ -201,49 +220,34 @@ def _augmentation_readouts(
     return {"readouts": readouts, "strength_r2": strengths}
 
 
-_ReadOut = tuple[Features, Features, np.ndarray]
+def _applied_accuracy(without: list[np.ndarray], applied: list[np.ndarray]) -> float:
+    """Returns how often a probe tells whether the augmentation was applied.
+
+    Args:
+      without: features of the pictures to learn from and of those to be tested on.
+      applied: the same with the augmentation.
+    """
+
+    def both(part: int, rows: slice) -> probes.Labelled:
+        features = [without[part][rows], applied[part][rows]]
+        return probes.Labelled(np.concatenate(features), np.repeat([0, 1], len(features[0])))
+
+    fit, validation = _cut(len(without[0]))
+    return probes.binary_accuracy(both(0, fit), both(0, validation), both(1, slice(None))).accuracy
 
 
-def _applied_accuracy(layer: str, train: _ReadOut, test: _ReadOut) -> float:
-    """Returns how often a probe tells whether the augmentation was applied."""
-
-    def both(part: _ReadOut, rows: slice) -> probes.Labelled:
-        without, applied = part[0][layer][rows], part[1][layer][rows]
-        labels = np.repeat([0, 1], [len(without), len(applied)])
-        return probes.Labelled(np.concatenate([without, applied]), labels)
-
-    fit, validation = _cut(len(train[2]))
-    return probes.binary_accuracy(
-        both(train, fit), both(train, validation), both(test, slice(None))
-    ).accuracy
-
-
-def _strength_r2(layer: str, train: _ReadOut, test: _ReadOut) -> float:
+def _strength_r2(train: probes.Labelled, test: probes.Labelled) -> float:
     """Returns the held-out R² of the strength, read from augmented pictures."""
-
-    def applied(part: _ReadOut, rows: slice) -> probes.Labelled:
-        return probes.Labelled(part[1][layer][rows], part[2][rows])
-
-    fit, validation = _cut(len(train[2]))
-    return probes.strength_r2(
-        applied(train, fit), applied(train, validation), applied(test, slice(None))
-    ).r2
+    return probes.strength_r2(*_split(train), test).r2
 
 
-def _class_accuracy(
-    train: np.ndarray,
-    train_labels: np.ndarray,
-    test: np.ndarray,
-    test_labels: np.ndarray,
-    classes: int,
-) -> float:
-    fit, validation = _cut(len(train))
-    return probes.class_accuracy(
-        probes.Labelled(train[fit], train_labels[fit]),
-        probes.Labelled(train[validation], train_labels[validation]),
-        probes.Labelled(test, test_labels),
-        classes,
-    ).accuracy
+def _split(train: probes.Labelled) -> tuple[probes.Labelled, probes.Labelled]:
+    """Returns what fits a probe, and what chooses its penalty."""
+    features, labels = np.asarray(train.features), np.asarray(train.labels)
+    fit, validation = (
+        probes.Labelled(features[rows], labels[rows]) for rows in _cut(len(features))
+    )
+    return fit, validation
 
 
 def _collapse_scores(features: Features) -> dict[str, Any]:

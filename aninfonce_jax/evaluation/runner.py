@@ -1,5 +1,6 @@
 """Scores of an encoder on fresh data: during training, and from a checkpoint."""
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from aninfonce_jax.config import check_devices
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
 from aninfonce_jax.evaluation import identifiability
 from aninfonce_jax.evaluation.images import make_image_evaluate
+from aninfonce_jax.evaluation.summary import objective_name
+from aninfonce_jax.evaluation.table import table_rows, write_table
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.objective import ground_truth_loss, join_views, split_views
@@ -116,6 +119,22 @@ def evaluate_checkpoint(workdir: Path) -> Mapping[str, Any]:
         scores["untrained"] = restored.extra["untrained"]
     loop.write_json(workdir / loop.EVAL_FILE, scores)
     return scores
+
+
+def tabulate(workdir: Path) -> list[dict[str, Any]]:
+    """Writes the readouts of a run on pictures as a table, beside its other files.
+
+    Returns:
+      The rows of `evaluation.table`; none for a run without readouts.
+    """
+    config = loop.read_config(workdir)
+    scores = json.loads((workdir / loop.EVAL_FILE).read_text())
+    if "readouts" not in scores:
+        return []
+    name = objective_name(config.objective.kind)
+    rows = table_rows(name, scores["readouts"], scores["strength_r2"], scores.get("untrained"))
+    write_table(workdir, rows)
+    return rows
 
 
 def _objective_loss(experiment: Experiment, mesh: Mesh) -> Callable[..., Array]:

@@ -1,0 +1,125 @@
+"""A run on pictures, through the loop that every run goes through."""
+
+import os
+import signal
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.evaluation.runner import evaluate_checkpoint, make_evaluate
+from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.training import loop
+from aninfonce_jax.training.metrics import read_metrics
+from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.training.step import make_train_step
+
+
+def train(config, workdir):
+    return loop.train(config, workdir, make_evaluate, progress_mode="off")
+
+
+def steps(config, devices, count=2):
+    mesh = make_mesh(devices)
+    experiment = build_experiment(config)
+    step = make_train_step(experiment, mesh)
+    state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    losses = []
+    with experiment.open_feed(0, mesh) as feed:
+        for _ in range(count):
+            state, metrics = step(state, next(feed))
+            losses.append(metrics["loss"])
+    return jax.device_get(state), np.concatenate(losses)
+
+
+def test_one_and_four_devices_take_the_same_steps(image_config):
+    config = image_config(optimizer__name="sgd", optimizer__learning_rate=0.1)
+    (one, loss_one), (four, loss_four) = steps(config, 1), steps(config, 4)
+    np.testing.assert_allclose(loss_one, loss_four, rtol=1e-4)
+    chex.assert_trees_all_close(one.params, four.params, rtol=1e-2, atol=1e-4)
+    # BatchNorm's statistics are those of the global batch.
+    chex.assert_trees_all_close(one.model_state, four.model_state, rtol=1e-3, atol=1e-5)
+
+
+def test_microbatches_average_the_running_statistics(image_config):
+    whole, _ = steps(image_config(), 1, count=1)
+    parts, losses = steps(image_config(train__microbatches=2), 1, count=1)
+    assert np.isfinite(losses).all()
+    chex.assert_trees_all_equal_shapes_and_dtypes(whole.model_state, parts.model_state)
+    # Means over two halves of a batch average to its mean, in the first layer.
+    mean = "batch_stats", "backbone", "stem_norm", "mean"
+    first, second = whole.model_state, parts.model_state
+    for name in mean:
+        first, second = first[name], second[name]
+    np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-6)
+
+
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path, monkeypatch):
+    config = image_config()
+    whole = train(config, tmp_path / "whole")
+
+    def make_step_that_is_terminated(*args):
+        step = make_train_step(*args)
+
+        def run(state, batch):
+            if int(state.step) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return step(state, batch)
+
+        return run
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "make_train_step", make_step_that_is_terminated)
+        with pytest.raises(loop.Preempted, match="stopped at step 3 of 4"):
+            train(config, tmp_path / "stopped")
+    resumed = train(config, tmp_path / "stopped")
+    chex.assert_trees_all_equal(
+        jax.device_get(whole.state.weights), jax.device_get(resumed.state.weights)
+    )
+    assert whole.scores == resumed.scores
+    _check_files(tmp_path / "stopped")
+
+
+def _check_files(workdir):
+    rows = read_metrics(workdir / "metrics.jsonl")
+    last = [row for row in rows if row["split"] == "train"][-1]
+    assert last["images_per_second"] > 0
+    assert 0 <= last["data_wait_share"] <= 1
+    assert last["unreadable_images"] == 0
+    scores = evaluate_checkpoint(workdir)
+    assert set(scores["readouts"]) == {"backbone", "projector"}
+    for row in (*scores["readouts"].values(), *scores["untrained"]["readouts"].values()):
+        assert {"classes", "grey", "brightness", "crop", "blur", "average"} <= set(row)
+        assert all(0 <= value <= 1 for value in row.values())
+    assert scores["chance"] == 0.5
+    assert len(scores["concentration"]) == 8
+    assert scores["concentration"] == sorted(scores["concentration"], reverse=True)
+
+
+def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):
+    with pytest.raises(ConfigError, match="does not exist"):
+        build_experiment(image_config(data__folder=str(tmp_path / "nowhere")))
+
+
+def test_weight_decay_and_trust_ratio_skip_norms_biases_and_concentration(image_config):
+    """With a zero gradient, only what is decayed moves."""
+    for name in ("lars", "sgd", "adamw"):
+        config = image_config(
+            optimizer__name=name,
+            optimizer__weight_decay=0.1,
+            optimizer__learning_rate=0.5,
+            optimizer__warmup_steps=0,
+            optimizer__schedule="constant",
+        )
+        experiment = build_experiment(config)
+        params = jax.jit(experiment.init_state)().params
+        # Something to decay, also where a parameter starts at zero.
+        params = jax.tree.map(lambda x: x + 1.0, params)
+        zeros = jax.tree.map(np.zeros_like, params)
+        updates, _ = experiment.optimizer.update(zeros, experiment.optimizer.init(params), params)
+        for path, update in jax.tree_util.tree_leaves_with_path(updates):
+            keys = [entry.key for entry in path]
+            is_kernel = keys[-1] == "kernel"
+            assert bool(np.any(update != 0)) == is_kernel, (name, keys)
