@@ -56,7 +56,11 @@ STYLE = {
 
 @dataclasses.dataclass(frozen=True)
 class Key:
-    """One entry of a legend: `mark` is "line", "dash" or "box"."""
+    """One entry of a legend: `mark` is "line", "dash", "box", "dot" or "tick".
+
+    A `hatch` tells it from an earlier entry of the same colour: boxes have that pattern, lines
+    are dotted and dots hollow.
+    """
 
     label: str
     color: str
@@ -170,6 +174,9 @@ def _legend_handle(key: Key) -> Line2D | Patch:
     if key.mark == "box":
         face = "none" if key.hatch else color
         return Patch(facecolor=face, edgecolor=color, hatch=key.hatch or None, label=key.label)
-    return Line2D(
-        [], [], color=color, ls=(0, (4, 3)) if key.mark == "dash" else "-", label=key.label
-    )
+    if key.mark in ("dot", "tick"):
+        face = "none" if key.hatch else color
+        shape = "o" if key.mark == "dot" else "|"
+        return Line2D([], [], color=color, ls="", marker=shape, mfc=face, label=key.label)
+    style = (0, (4, 3)) if key.mark == "dash" else (0, (1, 1.6)) if key.hatch else "-"
+    return Line2D([], [], color=color, ls=style, label=key.label)

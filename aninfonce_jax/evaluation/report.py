@@ -8,7 +8,8 @@ import json
 import math
 import pathlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jinja2
 import markupsafe
@@ -16,6 +17,8 @@ import numpy as np
 
 from aninfonce_jax.evaluation.charts import draw_charts
 from aninfonce_jax.evaluation.figures import COLORS, RUN_COLORS, Run
+from aninfonce_jax.evaluation.image_charts import draw_image_charts, image_run
+from aninfonce_jax.evaluation.image_report import image_context
 from aninfonce_jax.evaluation.panels import Chart
 from aninfonce_jax.evaluation.summary import (
     OBJECTIVE_NAMES,
@@ -50,24 +53,38 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
       The path of the page, which needs no other file.
 
     Raises:
-      ReportError: if a folder is no work directory or holds no evaluation yet.
+      ReportError: if a folder is no work directory or holds no evaluation yet, or if runs on
+        images are mixed with runs on synthetic data.
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
     unique = {path.resolve(): path for path in workdirs}
     runs = [read_workdir(path) for path in unique.values()]
+    _check_one_kind(runs)
     labels = run_labels(runs)
     folder = output / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     colors = _colors(runs)
-    drawn = [
-        _arrays(run, label, color) for run, label, color in zip(runs, labels, colors, strict=True)
-    ]
-    charts = draw_charts(drawn, folder)
-    page = _render(runs, labels, charts)
+    if runs[0].dataset:
+        drawn = list(map(image_run, runs, labels, colors))
+        charts = draw_image_charts(drawn, folder)
+        page = _render("image_report_template.html", runs, labels, charts, image_context)
+    else:
+        charts = draw_charts(list(map(_arrays, runs, labels, colors)), folder)
+        page = _render("report_template.html", runs, labels, charts, _context)
     path = output / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _check_one_kind(runs: Sequence[WorkDir]) -> None:
+    images = [run.name for run in runs if run.dataset]
+    synthetic = [run.name for run in runs if not run.dataset]
+    if images and synthetic:
+        raise ReportError(
+            f"a report covers image runs or synthetic runs, not both: got {join_words(images)} on "
+            f"images and {join_words(synthetic)} on synthetic data; report on them one by one"
+        )
 
 
 def _arrays(run: WorkDir, label: str, color: str) -> Run:
@@ -242,30 +259,43 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _render(runs: Sequence[WorkDir], labels: Sequence[str], charts: Mapping[str, Chart]) -> str:
+def _render(
+    template: str,
+    runs: Sequence[WorkDir],
+    labels: Sequence[str],
+    charts: Mapping[str, Chart],
+    context: Callable[[Sequence[WorkDir], Sequence[str]], Mapping[str, Any]],
+) -> str:
     names = list(dict.fromkeys(str(run.config.get("name", run.name)) for run in runs))
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            title=join_words(names),
+            kinds={run.kind for run in runs},
+            labels=labels,
+            unequal=unequal_settings(runs),
+            charts=charts,
+            settings=_settings(runs),
+            runs=runs,
+            colors=COLORS,
+            **context(runs, labels),
+        )
+    )
+
+
+def _context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, Any]:
+    """The variables of the template that only the page of synthetic runs has."""
     bars = "; ".join(
         f"{label}: {', '.join(format_score(value) for value in run.r2_final)}"
         for run, label in zip(runs, labels, strict=True)
     )
-    return (
-        _environment()
-        .get_template("report_template.html")
-        .render(
-            title=join_words(names),
-            dims=" or ".join(str(dim) for dim in sorted({run.dim for run in runs})),
-            kinds={run.kind for run in runs},
-            labels=labels,
-            summary=summarize(runs),
-            recovered_r2=RECOVERED_R2,
-            columns=list(_COLUMNS.values()),
-            table=_table(runs),
-            unequal=unequal_settings(runs),
-            charts=charts,
-            notes=_notes(runs),
-            bars=bars,
-            settings=_settings(runs),
-            runs=runs,
-            colors=COLORS,
-        )
-    )
+    return {
+        "dims": " or ".join(str(dim) for dim in sorted({run.dim for run in runs})),
+        "summary": summarize(runs),
+        "recovered_r2": RECOVERED_R2,
+        "columns": list(_COLUMNS.values()),
+        "table": _table(runs),
+        "notes": _notes(runs),
+        "bars": bars,
+    }
