@@ -1,26 +1,13 @@
-"""The report's charts: panels for the page, and one picture of all runs for papers.
+"""The charts of runs on synthetic data: panels for the page, and pictures for papers."""
 
-Every chart is drawn twice from the same function: as one panel per run, an inline SVG
-whose colours and font are the page's (light, dark, phone), and as one picture of all
-runs on white, PNG and SVG, for papers and slides. Panels rather than one wide picture:
-a phone stacks them at full size instead of shrinking the text.
-"""
-
-import dataclasses
-import io
+import functools
 import pathlib
-import re
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
 
 from aninfonce_jax.evaluation.figures import (
-    COLORS,
     Run,
     all_alike,
     draw_bars,
@@ -31,68 +18,20 @@ from aninfonce_jax.evaluation.figures import (
     hatch_of_run,
     largest_weight,
 )
+from aninfonce_jax.evaluation.panels import (
+    PANEL_SIZE,
+    STYLE,
+    Chart,
+    Draw,
+    Key,
+    Size,
+    overview_chart,
+    panel_chart,
+)
 
-_PANEL_SIZE = (3.9, 2.7)
 _SQUARE_SIZE = (3.9, 3.8)
-_COLUMNS = 3
 
-_STYLE = {
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 9.5,
-    "axes.titlesize": 10,
-    "axes.labelsize": 9.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "axes.edgecolor": COLORS["muted"],
-    "axes.labelcolor": COLORS["ink"],
-    "text.color": COLORS["ink"],
-    "xtick.color": COLORS["muted"],
-    "ytick.color": COLORS["muted"],
-    "xtick.labelcolor": COLORS["ink"],
-    "ytick.labelcolor": COLORS["ink"],
-    "grid.color": COLORS["grid"],
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "figure.constrained_layout.w_pad": 0.07,
-    "figure.constrained_layout.h_pad": 0.07,
-    "lines.solid_capstyle": "round",
-    "hatch.linewidth": 0.6,
-    "svg.hashsalt": "aninfonce_jax",
-}
-
-
-@dataclasses.dataclass(frozen=True)
-class Key:
-    """One entry of a legend: `mark` is "line", "dash" or "box"."""
-
-    label: str
-    color: str
-    mark: str
-    hatch: str = ""
-
-
-@dataclasses.dataclass(frozen=True)
-class Panel:
-    """One inline SVG; `layout` is "any", or the screens it is for: "wide" or "narrow"."""
-
-    title: str
-    svg: str
-    layout: str = "any"
-
-
-@dataclasses.dataclass(frozen=True)
-class Chart:
-    """A figure of the page: its legend and its panels."""
-
-    name: str
-    keys: list[Key]
-    panels: list[Panel]
-
-
-_Draw = Callable[[Axes, Run, Sequence[Run]], None]
+_DrawRun = Callable[[Axes, Run, Sequence[Run]], None]
 
 
 def draw_charts(runs: Sequence[Run], folder: pathlib.Path) -> dict[str, Chart]:
@@ -119,7 +58,7 @@ def draw_charts(runs: Sequence[Run], folder: pathlib.Path) -> dict[str, Chart]:
         Key(f"positive weight, up to {largest:.2f}", "positive", "box"),
         Key(f"negative weight, down to −{largest:.2f}", "negative", "box"),
     ]
-    with matplotlib.rc_context(_STYLE):
+    with matplotlib.rc_context(STYLE):
         charts = [
             _bar_chart("Final R² of every factor", runs, folder),
             _chart_by_run("loss", "Loss against its floor", loss, runs, draw_loss, folder),
@@ -152,22 +91,18 @@ def _factor_keys(runs: Sequence[Run]) -> list[Key]:
 
 
 def _bar_chart(title: str, runs: Sequence[Run], folder: pathlib.Path) -> Chart:
-    """One panel for all runs, in an upright and a lying version: wide screens and phones."""
+    """One panel for all runs: upright bars on wide screens, lying ones on phones."""
     keys = [
         Key(run.label, run.color, "box", hatch=hatch_of_run(index))
         for index, run in enumerate(runs)
     ]
     dim = max(run.r2_final.size for run in runs)
-    wide = (8.8, 2.9)
+    upright, lying = (
+        functools.partial(draw_bars, runs=runs, horizontal=horizontal)
+        for horizontal in (False, True)
+    )
     narrow = (3.6, 1.0 + dim * max(0.24, 0.09 * len(runs)))
-    figure = Figure(figsize=(wide[0], wide[1] + 0.8), layout="constrained")
-    draw_bars(figure.add_subplot(), runs, horizontal=False)
-    _save(figure, title, keys, folder / "factors")
-    panels = []
-    for layout, size, horizontal in (("wide", wide, False), ("narrow", narrow, True)):
-        panel = _panel("", f"factors-{layout}", size, draw_bars, runs, horizontal=horizontal)
-        panels.append(dataclasses.replace(panel, layout=layout))
-    return Chart("factors", keys, panels)
+    return overview_chart("factors", title, keys, ((8.8, 2.9), upright), (narrow, lying), folder)
 
 
 def _chart_by_run(
@@ -175,76 +110,12 @@ def _chart_by_run(
     title: str,
     keys: list[Key],
     runs: Sequence[Run],
-    draw: _Draw,
+    draw: _DrawRun,
     folder: pathlib.Path,
-    size: tuple[float, float] = _PANEL_SIZE,
+    size: Size = PANEL_SIZE,
 ) -> Chart:
-    columns = min(len(runs), _COLUMNS)
-    rows = -(-len(runs) // columns)
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.8), layout="constrained")
-    panels = []
-    for index, run in enumerate(runs):
-        ax = figure.add_subplot(rows, columns, index + 1)
-        ax.set_title(run.label)
-        draw(ax, run, runs)
-        panels.append(_panel(run.label, f"{name}-{index}", size, draw, run, runs))
-    _save(figure, title, keys, folder / name)
-    return Chart(name, keys, panels)
+    def draw_run(run: Run) -> Draw:
+        return lambda ax: draw(ax, run, runs)
 
-
-def _panel(
-    title: str,
-    salt: str,
-    size: tuple[float, float],
-    draw: Callable[..., None],
-    *args: Any,
-    **kwargs: Any,
-) -> Panel:
-    figure = Figure(figsize=size, layout="constrained")
-    draw(figure.add_subplot(), *args, **kwargs)
-    return Panel(title, _inline_svg(figure, salt))
-
-
-def _inline_svg(figure: Figure, salt: str) -> str:
-    """The figure as an SVG element that takes its colours and font from the page.
-
-    The salt goes into the ids that clip paths and markers are referred to by: they
-    must differ between the SVGs of one page.
-    """
-    buffer = io.StringIO()
-    nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-    with matplotlib.rc_context({"svg.hashsalt": salt, "svg.fonttype": "none"}):
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    svg = buffer.getvalue()
-    view_box = re.search(r'viewBox="[^"]*"', svg)
-    assert view_box is not None, "matplotlib always writes a viewBox"
-    body = svg[svg.index("<defs>") :]
-    body = re.sub(r"<defs>\s*<style.*?</style>\s*</defs>", "", body, flags=re.DOTALL)
-    body = re.sub(r"<!--.*?-->", "", body, flags=re.DOTALL)
-    body = re.sub(r' id="[A-Za-z0-9.]+_\d+"', "", body)  # group names, not referred to
-    body = re.sub(r"(\.\d\d)\d{3,}", r"\1", body)  # a hundredth of a point is plenty
-    body = re.sub(r"\n\s*", "\n", body)
-    for name, color in COLORS.items():
-        body = body.replace(color, f"var(--{name})")
-    return f'<svg {view_box[0]} aria-hidden="true">\n{body}'
-
-
-def _save(figure: Figure, title: str, keys: Sequence[Key], stem: pathlib.Path) -> None:
-    """Writes the picture of all runs, on white, as PNG and SVG."""
-    figure.suptitle(title, fontsize=12, fontweight="bold")
-    handles = [_legend_handle(key) for key in keys]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4))
-    figure.draw_without_rendering()
-    figure.set_layout_engine("none")  # laid out; savefig would do it again for each format
-    figure.savefig(stem.with_suffix(".png"), dpi=144, metadata={"Software": None})
-    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-
-
-def _legend_handle(key: Key) -> Line2D | Patch:
-    color = COLORS[key.color]
-    if key.mark == "box":
-        face = "none" if key.hatch else color
-        return Patch(facecolor=face, edgecolor=color, hatch=key.hatch or None, label=key.label)
-    return Line2D(
-        [], [], color=color, ls=(0, (4, 3)) if key.mark == "dash" else "-", label=key.label
-    )
+    panels = [(run.label, draw_run(run)) for run in runs]
+    return panel_chart(name, title, keys, panels, folder, size)

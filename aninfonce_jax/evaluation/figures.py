@@ -33,8 +33,8 @@ _HATCHES = ("", "////", "....", "xxxx")  # for when the runs outnumber the colou
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """What the figures show of one run; NaN stands for a value that was not recorded.
+class Curves:
+    """What the figures show of any run; NaN stands for a value that was not recorded.
 
     Attributes:
       label: what the run is called.
@@ -45,11 +45,6 @@ class Run:
       eval_steps: [evals].
       eval_loss: [evals].
       floor: the best loss that is possible.
-      r2: [evals, dim], a column per true factor.
-      r2_final: [dim].
-      concentration: [evals, dim], the learned Λ̂ in the order of the true factors.
-      concentration_true: [dim].
-      map: [dim, dim], recovered factors in rows, true factors in columns.
     """
 
     label: str
@@ -60,6 +55,20 @@ class Run:
     eval_steps: np.ndarray
     eval_loss: np.ndarray
     floor: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Run(Curves):
+    """What the figures show of a run on synthetic data.
+
+    Attributes:
+      r2: [evals, dim], a column per true factor.
+      r2_final: [dim].
+      concentration: [evals, dim], the learned Λ̂ in the order of the true factors.
+      concentration_true: [dim].
+      map: [dim, dim], recovered factors in rows, true factors in columns.
+    """
+
     r2: np.ndarray
     r2_final: np.ndarray
     concentration: np.ndarray
@@ -83,28 +92,31 @@ class Run:
         return [COLORS["content" if content else "style"] for content in mask]
 
 
-def _finite(values: np.ndarray) -> np.ndarray:
+def finite(values: np.ndarray) -> np.ndarray:
+    """The values that are known."""
     return values[np.isfinite(values)]
 
 
-def _step_axis(ax: Axes, run: Run) -> None:
-    last = np.concatenate([run.train_steps, run.eval_steps, [1]]).max()
+def step_axis(ax: Axes, *runs: Curves) -> None:
+    """Makes x the training step, long enough for all `runs`."""
+    last = np.concatenate([[1], *(np.r_[run.train_steps, run.eval_steps] for run in runs)]).max()
     ax.set_xlim(-0.03 * last, 1.03 * last)
     ax.set_xlabel("training step")
     ax.xaxis.set_major_locator(MaxNLocator(4, integer=True, steps=[1, 2, 5, 10]))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
 
 
-def _say_nothing_recorded(ax: Axes, text: str) -> None:
+def say_nothing_recorded(ax: Axes, text: str) -> None:
+    """Writes into empty axes why they are."""
     ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=COLORS["muted"])
 
 
-def _marker(points: int) -> str:
+def point_marker(points: int) -> str:
     """A line through one point is invisible, and one through few hides how few they are."""
     return "o" if points <= 8 else ""
 
 
-def draw_loss(ax: Axes, run: Run, runs: Sequence[Run]) -> None:
+def draw_loss(ax: Axes, run: Curves, runs: Sequence[Curves]) -> None:
     """The loss in training and on held-out data, above its floor; one scale per loss family."""
     ax.plot(run.train_steps, run.train_loss, color=COLORS["muted"], lw=0.9, alpha=0.6)
     ax.plot(
@@ -112,20 +124,20 @@ def draw_loss(ax: Axes, run: Run, runs: Sequence[Run]) -> None:
         run.eval_loss,
         color=COLORS["ink"],
         lw=1.8,
-        marker=_marker(run.eval_steps.size),
+        marker=point_marker(run.eval_steps.size),
         ms=4,
     )
     if np.isfinite(run.floor):
         ax.axhline(run.floor, color=COLORS["floor"], lw=1.4, ls=(0, (4, 3)))
     family = [other for other in runs if other.loss_family == run.loss_family]
-    values = _finite(np.concatenate([np.r_[r.train_loss, r.eval_loss, r.floor] for r in family]))
+    values = finite(np.concatenate([np.r_[r.train_loss, r.eval_loss, r.floor] for r in family]))
     if values.size:
         margin = 0.06 * (np.ptp(values) or 1.0)
         ax.set_ylim(values.min() - margin, values.max() + margin)
     else:
-        _say_nothing_recorded(ax, "no loss was recorded")
+        say_nothing_recorded(ax, "no loss was recorded")
     ax.set_ylabel("loss")
-    _step_axis(ax, run)
+    step_axis(ax, run)
 
 
 def _draw_factors(ax: Axes, run: Run, values: np.ndarray) -> None:
@@ -134,10 +146,10 @@ def _draw_factors(ax: Axes, run: Run, values: np.ndarray) -> None:
     colors = run.factor_colors
     if all_alike(values):
         values, colors, width = values[:, :1], [COLORS["ink"]], 1.8
-    marker = _marker(run.eval_steps.size)
+    marker = point_marker(run.eval_steps.size)
     for line, color in zip(values.T, colors, strict=True):
         ax.plot(run.eval_steps, line, color=color, lw=width, alpha=0.85, marker=marker, ms=4)
-    _step_axis(ax, run)
+    step_axis(ax, run)
 
 
 def all_alike(values: np.ndarray) -> bool:
@@ -149,8 +161,8 @@ def draw_r2(ax: Axes, run: Run, runs: Sequence[Run]) -> None:
     """The R² of each factor along the run."""
     del runs
     _draw_factors(ax, run, run.r2)
-    if not _finite(run.r2).size:
-        _say_nothing_recorded(ax, "no R² by factor was recorded")
+    if not finite(run.r2).size:
+        say_nothing_recorded(ax, "no R² by factor was recorded")
     ax.set_ylim(-0.04, 1.04)
     ax.set_ylabel("R² of each factor")
 
@@ -158,14 +170,14 @@ def draw_r2(ax: Axes, run: Run, runs: Sequence[Run]) -> None:
 def draw_concentration(ax: Axes, run: Run, runs: Sequence[Run]) -> None:
     """The learned Λ along the run, and dashed the true ones; all `runs` share one scale."""
     _draw_factors(ax, run, run.concentration)
-    if not _finite(run.concentration).size:
-        _say_nothing_recorded(ax, "no learned Λ was recorded")
+    if not finite(run.concentration).size:
+        say_nothing_recorded(ax, "no learned Λ was recorded")
     else:
         true = dict(zip(run.concentration_true.tolist(), run.factor_colors, strict=True))
         for value, color in true.items():
             ax.axhline(value, color=color, lw=1.2, ls=(0, (4, 3)), alpha=0.8)
     values = [np.r_[other.concentration.ravel(), other.concentration_true] for other in runs]
-    ax.set_ylim(0, 1.08 * _finite(np.concatenate(values)).max(initial=1.0))
+    ax.set_ylim(0, 1.08 * finite(np.concatenate(values)).max(initial=1.0))
     ax.set_ylabel("learned Λ")
 
 
@@ -179,7 +191,7 @@ def _neighbours(concentration: np.ndarray) -> np.ndarray:
 
 def largest_weight(runs: Sequence[Run]) -> float:
     """The largest |weight| in the maps of all runs, which share one scale of colours."""
-    return max(np.abs(_finite(run.map)).max(initial=1e-6) for run in runs)
+    return max(np.abs(finite(run.map)).max(initial=1e-6) for run in runs)
 
 
 def draw_map(ax: Axes, run: Run, runs: Sequence[Run]) -> None:
@@ -191,7 +203,7 @@ def draw_map(ax: Axes, run: Run, runs: Sequence[Run]) -> None:
     ax.set_ylabel("recovered factor")
     if not np.isfinite(run.map).all():
         ax.set(xticks=[], yticks=[])
-        _say_nothing_recorded(ax, "no map was recorded")
+        say_nothing_recorded(ax, "no map was recorded")
         return
     order = _neighbours(run.concentration_true)
     weights = run.map[np.ix_(order, order)]

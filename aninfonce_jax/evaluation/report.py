@@ -8,14 +8,18 @@ import json
 import math
 import pathlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import jinja2
 import markupsafe
 import numpy as np
 
-from aninfonce_jax.evaluation.charts import Chart, draw_charts
+from aninfonce_jax.evaluation.charts import draw_charts
 from aninfonce_jax.evaluation.figures import COLORS, RUN_COLORS, Run
+from aninfonce_jax.evaluation.image_charts import draw_image_charts, image_run
+from aninfonce_jax.evaluation.image_report import image_context
+from aninfonce_jax.evaluation.panels import Chart
 from aninfonce_jax.evaluation.summary import (
     OBJECTIVE_NAMES,
     join_words,
@@ -23,6 +27,7 @@ from aninfonce_jax.evaluation.summary import (
     percent,
     summarize,
 )
+from aninfonce_jax.evaluation.wording import MISSING, format_duration, format_score, format_steps
 from aninfonce_jax.evaluation.workdir import (
     RECOVERED_R2,
     ReportError,
@@ -35,7 +40,6 @@ from aninfonce_jax.evaluation.workdir import (
 __all__ = ["ReportError", "write_report"]
 
 _OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
-_MISSING = "–"
 
 
 def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> pathlib.Path:
@@ -49,24 +53,38 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
       The path of the page, which needs no other file.
 
     Raises:
-      ReportError: if a folder is no work directory or holds no evaluation yet.
+      ReportError: if a folder is no work directory or holds no evaluation yet, or if runs on
+        images are mixed with runs on synthetic data.
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
     unique = {path.resolve(): path for path in workdirs}
     runs = [read_workdir(path) for path in unique.values()]
+    _check_one_kind(runs)
     labels = run_labels(runs)
     folder = output / "figures"
     folder.mkdir(parents=True, exist_ok=True)
     colors = _colors(runs)
-    drawn = [
-        _arrays(run, label, color) for run, label, color in zip(runs, labels, colors, strict=True)
-    ]
-    charts = draw_charts(drawn, folder)
-    page = _render(runs, labels, charts)
+    if runs[0].dataset:
+        drawn = list(map(image_run, runs, labels, colors))
+        charts = draw_image_charts(drawn, folder)
+        page = _render("image_report_template.html", runs, labels, charts, image_context)
+    else:
+        charts = draw_charts(list(map(_arrays, runs, labels, colors)), folder)
+        page = _render("report_template.html", runs, labels, charts, _context)
     path = output / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
+
+
+def _check_one_kind(runs: Sequence[WorkDir]) -> None:
+    images = [run.name for run in runs if run.dataset]
+    synthetic = [run.name for run in runs if not run.dataset]
+    if images and synthetic:
+        raise ReportError(
+            f"a report covers image runs or synthetic runs, not both: got {join_words(images)} on "
+            f"images and {join_words(synthetic)} on synthetic data; report on them one by one"
+        )
 
 
 def _arrays(run: WorkDir, label: str, color: str) -> Run:
@@ -129,32 +147,9 @@ def _differing(runs: Sequence[WorkDir]) -> list[str]:
 
 def _setting(run: WorkDir, key: str) -> str:
     if key not in run.config:
-        return _MISSING
+        return MISSING
     value = run.config[key]
     return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-
-
-def _score(value: float) -> str:
-    return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else _MISSING
-
-
-def format_duration(seconds: float) -> str:
-    """A duration in its two largest units, such as "2 min 31 s"."""
-    if not math.isfinite(seconds):
-        return _MISSING
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def format_steps(run: WorkDir) -> str:
-    """The step of the last evaluation, and of how many if the run has not ended."""
-    step, planned = run.number("step"), as_number(run.config.get("train.steps"))
-    if not math.isfinite(step):
-        return _MISSING
-    return f"{step:,.0f} of {planned:,.0f}" if step < planned else f"{step:,.0f}"
 
 
 _COLUMNS = {
@@ -178,8 +173,8 @@ def _cell(run: WorkDir, key: str) -> str:
     if key == "seconds":
         return format_duration(value)
     if key == "concentration_error":
-        return f"{100 * value:.1f}%" if math.isfinite(value) else _MISSING
-    return _score(value)
+        return f"{100 * value:.1f}%" if math.isfinite(value) else MISSING
+    return format_score(value)
 
 
 def _table(runs: Sequence[WorkDir]) -> list[list[tuple[str, bool]]]:
@@ -204,15 +199,21 @@ def _best(runs: Sequence[WorkDir], key: str, cells: Sequence[str]) -> str | None
     return max(known)[1] if comparable and not alike else None
 
 
-def _notes(run: WorkDir) -> dict[str, str]:
-    """For each chart, what a run's panel says in numbers."""
+def _notes(runs: Sequence[WorkDir]) -> dict[str, list[str]]:
+    """For each chart, what each run's panel says in numbers."""
+    notes = [_run_notes(run) for run in runs]
+    return {name: [note[name] for note in notes] for name in notes[0]}
+
+
+def _run_notes(run: WorkDir) -> dict[str, str]:
     content, style = run.number("r2_content"), run.number("r2_style")
     loss, floor, energy = run.number("loss"), run.number("loss_floor"), run.number("block_energy")
     deviation = run.concentration_deviation
-    by_group = f"content {_score(content)}, style {_score(style)}"
+    overall = f"mean {format_score(run.number('r2'))}"
+    by_group = f"content {format_score(content)}, style {format_score(style)}"
     return {
-        "loss": f"final {_score(loss)}, floor {_score(floor)}",
-        "r2": by_group if math.isfinite(content + style) else f"mean {_score(run.number('r2'))}",
+        "loss": f"final {format_score(loss)}, floor {format_score(floor)}",
+        "r2": by_group if math.isfinite(content + style) else overall,
         "concentration": f"largest error {100 * deviation:.1f}%"
         if math.isfinite(deviation)
         else "",
@@ -226,10 +227,10 @@ def _settings(runs: Sequence[WorkDir]) -> list[tuple[str, bool, list[str]]]:
     keys = dict.fromkeys(key for run in runs for key in run.config)
     rows = [(key, key in differing, [_setting(run, key) for run in runs]) for key in keys]
     parameters = [run.number("parameters") for run in runs]
-    counts = [f"{count:,.0f}" if math.isfinite(count) else _MISSING for count in parameters]
+    counts = [f"{count:,.0f}" if math.isfinite(count) else MISSING for count in parameters]
     return [
         ("work directory", False, [run.name for run in runs]),
-        ("config hash", False, [run.config_hash or _MISSING for run in runs]),
+        ("config hash", False, [run.config_hash or MISSING for run in runs]),
         ("trained parameters", False, counts),
         *rows,
     ]
@@ -245,31 +246,56 @@ def unequal_settings(runs: Sequence[WorkDir]) -> list[str]:
     ]
 
 
-def _render(runs: Sequence[WorkDir], labels: Sequence[str], charts: Mapping[str, Chart]) -> str:
+def _environment() -> jinja2.Environment:
+    folder = importlib.resources.files(__package__)
     environment = jinja2.Environment(
-        autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
-    source = importlib.resources.files(__package__).joinpath("report_template.html")
     environment.filters["svg"] = markupsafe.Markup
+    return environment
+
+
+def _render(
+    template: str,
+    runs: Sequence[WorkDir],
+    labels: Sequence[str],
+    charts: Mapping[str, Chart],
+    context: Callable[[Sequence[WorkDir], Sequence[str]], Mapping[str, Any]],
+) -> str:
     names = list(dict.fromkeys(str(run.config.get("name", run.name)) for run in runs))
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            title=join_words(names),
+            kinds={run.kind for run in runs},
+            labels=labels,
+            unequal=unequal_settings(runs),
+            charts=charts,
+            settings=_settings(runs),
+            runs=runs,
+            colors=COLORS,
+            **context(runs, labels),
+        )
+    )
+
+
+def _context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, Any]:
+    """The variables of the template that only the page of synthetic runs has."""
     bars = "; ".join(
-        f"{label}: {', '.join(_score(value) for value in run.r2_final)}"
+        f"{label}: {', '.join(format_score(value) for value in run.r2_final)}"
         for run, label in zip(runs, labels, strict=True)
     )
-    return environment.from_string(source.read_text(encoding="utf-8")).render(
-        title=join_words(names),
-        dims=" or ".join(str(dim) for dim in sorted({run.dim for run in runs})),
-        kinds={run.kind for run in runs},
-        labels=labels,
-        summary=summarize(runs),
-        recovered_r2=RECOVERED_R2,
-        columns=list(_COLUMNS.values()),
-        table=_table(runs),
-        unequal=unequal_settings(runs),
-        charts=charts,
-        notes=[_notes(run) for run in runs],
-        bars=bars,
-        settings=_settings(runs),
-        runs=runs,
-        colors=COLORS,
-    )
+    return {
+        "dims": " or ".join(str(dim) for dim in sorted({run.dim for run in runs})),
+        "summary": summarize(runs),
+        "recovered_r2": RECOVERED_R2,
+        "columns": list(_COLUMNS.values()),
+        "table": _table(runs),
+        "notes": _notes(runs),
+        "bars": bars,
+    }

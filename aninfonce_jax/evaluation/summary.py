@@ -14,6 +14,7 @@ OBJECTIVE_NAMES = {
     "infonce": "InfoNCE",
     "supervised": "Supervised",
     "lp": "Lp contrast",
+    "aninfonce_no_l2": "AnInfoNCE, no ℓ2 norm",
 }
 
 

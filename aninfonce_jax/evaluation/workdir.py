@@ -52,6 +52,11 @@ class WorkDir:
         return as_number(self.final.get(key))
 
     @property
+    def dataset(self) -> str:
+        """The name of the images' data set; "" for a run on synthetic data."""
+        return str(self.config.get("data.name") or "")
+
+    @property
     def dim(self) -> int:
         """The number of latent factors."""
         for key in ("concentration_true", "r2_per_factor", "concentration"):
