@@ -210,8 +210,8 @@ class EvalConfig:
     readout_images: int = _field(2000, "of train_images, those that augmentation readouts use")
     batch_size: int = _field(256, "pictures encoded at a time")
     neighbours: int = _field(200, "k of the weighted k-nearest-neighbour score")
-    readout_strength: Literal["extreme", "drawn"] = _field(
-        "extreme", "an augmentation to be read out: at an end of its range, or drawn from it"
+    readout_strength: Literal["upper", "extreme", "drawn"] = _field(
+        "upper", "an augmentation to be read out: the upper end of its range, either, or drawn"
     )
     readout_context: Literal["clean", "augmented"] = _field(
         "clean", "what else is done to its pictures: nothing, or all the other augmentations"

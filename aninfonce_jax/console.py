@@ -26,6 +26,9 @@ _COLUMNS = {
 }
 
 
+_READOUTS_WIDTH = 120
+
+
 def print_config(config: Config) -> None:
     """Prints every field; what differs from the defaults stands out."""
     defaults = config_lib.flatten(Config())
@@ -61,7 +64,8 @@ def print_readouts(rows: Sequence[Mapping[str, Any]]) -> None:
         table.add_column(name, justify="left" if name in ("objective", "features") else "right")
     for row in rows:
         table.add_row(*(_readout_cell(row[name]) for name in COLUMNS))
-    Console().print(table)
+    # Wider than most logs are taken to be: cut-off headings would be of no use.
+    Console(width=max(Console().width, _READOUTS_WIDTH)).print(table)
 
 
 def _readout_cell(value: str | float) -> str:

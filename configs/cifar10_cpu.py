@@ -40,16 +40,17 @@ def get_config(variant: str = "both") -> ConfigDict:
 
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = 2e-3
+    config.optimizer.concentration_learning_rate = 5e-2
     config.optimizer.ema_decay = 0.0
     config.optimizer.warmup_steps = 100
-    config.train.batch_size = 256
-    config.train.steps = 1200
+    config.train.batch_size = 128
+    config.train.steps = 2400
 
-    config.eval.every = 300
+    config.eval.every = 400
     config.eval.floor_batches = 4
     config.eval.train_images = 5000
     config.eval.test_images = 2000
     config.eval.readout_images = 1000
-    config.checkpoint.every = 300
+    config.checkpoint.every = 400
     config.checkpoint.keep = 1
     return config

@@ -124,6 +124,48 @@ def test_the_lp_loss_has_one_strategy():
     assert "the Lp loss has no objective.strategy='ring'" in message(values)
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("encoder.kind", "mlp", "needs an encoder of pictures; set encoder.kind to a ResNet"),
+        ("encoder.output", "sphere", "a ResNet has no encoder.output='sphere'"),
+        ("encoder.rotation", True, "no encoder.rotation"),
+        ("encoder.projector", (0,), "config.encoder.projector[0] must be at least 1, got 0"),
+        ("encoder.width", 0.0, "config.encoder.width must be above 0, got 0.0"),
+        ("objective.kind", "supervised", "regresses the latents of a process"),
+        ("compare", ("infonce", "supervised"), "regresses the latents of a process"),
+        ("data.folder", "", "say where folder is with --config.data.folder=DIR"),
+        ("data.image_size", 4, "config.data.image_size must be at least 8, got 4"),
+        ("data.augment", "rand", "config.data.augment must be one of 'simclr'"),
+        ("data.max_bad_share", 1.5, "must be at least 0 and at most 1, got 1.5"),
+        ("optimizer.name", "muon", "use lars, sgd, adam or adamw with pictures"),
+        ("eval.readout_strength", "half", "must be one of 'upper', 'extreme', 'drawn'"),
+    ],
+)
+def test_bad_value_of_a_run_on_pictures(image_config, name, value, expected):
+    with pytest.raises(ConfigError) as caught:
+        image_config(**{name.replace(".", "__"): value})
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_resnet_needs_pictures(small_config):
+    with pytest.raises(ConfigError, match=r"takes pictures; name them in data.name"):
+        small_config(encoder__kind="resnet18")
+
+
+def test_pictures_are_fed_one_step_at_a_time(image_config):
+    config = image_config()
+    assert config_lib.dispatch_steps(config) == 1
+    assert config.embedding_dim == 8
+
+
+def test_where_pictures_are_does_not_change_a_run(image_config, tmp_path):
+    here, there = image_config(), image_config(data__folder=str(tmp_path), data__workers=2)
+    assert config_lib.fingerprint(here) == config_lib.fingerprint(there)
+    assert config_lib.difference(here, there) == {}
+
+
 def test_override_names():
     config_lib.check_override_names(["--config.train.steps=3", "--workdir=x", "--config=y.py"])
     with pytest.raises(ConfigError, match=r"did you mean 'train.steps'\?"):

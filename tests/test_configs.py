@@ -16,6 +16,16 @@ NAMES = [
         f"configs/synthetic.py:{variant}"
         for variant in ("bimodal", "linear", "infonce", "supervised", "exact", "paper", "recipe")
     ),
+    *(
+        f"configs/cifar10.py:{variant}"
+        for variant in ("infonce", "aninfonce", "aninfonce_no_l2", "infonce_jitter_only")
+    ),
+    *(
+        f"configs/cifar10_cpu.py:{variant}"
+        for variant in ("both", "infonce", "aninfonce", "aninfonce_no_l2")
+    ),
+    *(f"configs/imagenet.py:{variant}" for variant in ("infonce", "aninfonce", "aninfonce_no_l2")),
+    "configs/imagenette_cpu.py",
 ]
 
 
@@ -32,8 +42,8 @@ def test_config_is_valid(name):
 def test_docstring_states_command_duration_and_result(path):
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     assert "python -m aninfonce_jax.main" in text
-    assert "minutes" in text
-    assert "R²" in text
+    assert "minutes" in text or "hours" in text
+    assert "R²" in text or "classes" in text
 
 
 def test_every_config_file_is_tested():
@@ -60,6 +70,16 @@ def test_variants_differ_where_they_say():
     assert load("configs/synthetic.py:recipe").optimizer.name == "adam"
 
 
-def test_unknown_variant():
-    with pytest.raises(ConfigError, match="unknown variant 'cubic'; choose one of bimodal"):
-        load("configs/synthetic.py:cubic")
+@pytest.mark.parametrize("name", ["synthetic", "cifar10", "cifar10_cpu", "imagenet"])
+def test_unknown_variant(name):
+    with pytest.raises(ConfigError, match="unknown variant 'cubic'; choose one of "):
+        load(f"configs/{name}.py:cubic")
+
+
+def test_the_papers_networks_are_kept():
+    cifar, imagenet = load("configs/cifar10.py"), load("configs/imagenet.py")
+    assert (cifar.encoder.kind, cifar.encoder.width) == ("resnet18", 1.0)
+    assert (imagenet.encoder.kind, imagenet.encoder.width) == ("resnet50", 1.0)
+    assert imagenet.encoder.dtype == "bfloat16"
+    assert load("configs/imagenet.py:aninfonce").objective.kind == "aninfonce"
+    assert load("configs/cifar10.py:infonce_jitter_only").data.augment == "jitter_only"

@@ -376,7 +376,11 @@ class _Session:
                 "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
                 "seconds": self._seconds(),
             },
-            metrics={best_score(self.config): self.history[-1][best_score(self.config)]},
+            metrics={
+                name: score
+                for name, score in self.history[-1].items()
+                if name == best_score(self.config)
+            },
         )
 
     def _joined_interval(self) -> dict[str, Array]:

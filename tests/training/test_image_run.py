@@ -1,5 +1,6 @@
 """A run on pictures, through the loop that every run goes through."""
 
+import json
 import os
 import signal
 
@@ -9,12 +10,23 @@ import numpy as np
 import pytest
 
 from aninfonce_jax.config_schema import ConfigError
-from aninfonce_jax.evaluation.runner import evaluate_checkpoint, make_evaluate
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.metrics import read_metrics
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step
+
+
+def make_evaluate(experiment, mesh):
+    """Scores that cost nothing; the real ones are tested with the evaluation."""
+    del mesh
+
+    def evaluate(weights, *, full):
+        state = jax.tree.leaves(weights.model_state)
+        scores = {"knn_accuracy": float(sum(np.sum(x) for x in state))}
+        return scores | ({"readouts": {"backbone": {"grey": 0.5}}} if full else {})
+
+    return evaluate
 
 
 def train(config, workdir):
@@ -79,23 +91,14 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
         jax.device_get(whole.state.weights), jax.device_get(resumed.state.weights)
     )
     assert whole.scores == resumed.scores
-    _check_files(tmp_path / "stopped")
-
-
-def _check_files(workdir):
-    rows = read_metrics(workdir / "metrics.jsonl")
+    rows = read_metrics(tmp_path / "stopped" / "metrics.jsonl")
     last = [row for row in rows if row["split"] == "train"][-1]
     assert last["images_per_second"] > 0
     assert 0 <= last["data_wait_share"] <= 1
     assert last["unreadable_images"] == 0
-    scores = evaluate_checkpoint(workdir)
-    assert set(scores["readouts"]) == {"backbone", "projector"}
-    for row in (*scores["readouts"].values(), *scores["untrained"]["readouts"].values()):
-        assert {"classes", "grey", "brightness", "crop", "blur", "average"} <= set(row)
-        assert all(0 <= value <= 1 for value in row.values())
-    assert scores["chance"] == 0.5
-    assert len(scores["concentration"]) == 8
-    assert scores["concentration"] == sorted(scores["concentration"], reverse=True)
+    # The scores of the untrained network outlive the session that took them.
+    final = json.loads((tmp_path / "stopped" / loop.EVAL_FILE).read_text())
+    assert final["untrained"] == {"readouts": {"backbone": {"grey": 0.5}}}
 
 
 def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):

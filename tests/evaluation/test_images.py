@@ -1,0 +1,79 @@
+import csv
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from aninfonce_jax.evaluation import runner
+from aninfonce_jax.evaluation.interventions import READOUTS
+from aninfonce_jax.mesh import make_mesh
+from aninfonce_jax.training import loop
+from aninfonce_jax.training.state import build_experiment
+
+
+def scores_of(config, devices, full):
+    experiment = build_experiment(config)
+    evaluate = runner.make_evaluate(experiment, make_mesh(devices))
+    return evaluate(jax.jit(experiment.init_state)().weights, full=full)
+
+
+def test_monitors_do_not_depend_on_the_mesh(image_config):
+    config = image_config()
+    one, four = scores_of(config, 1, full=False), scores_of(config, 4, full=False)
+    assert set(one) == set(four)
+    assert "readouts" not in one
+    for name, value in one.items():
+        np.testing.assert_allclose(value, four[name], rtol=1e-3, atol=1e-4, err_msg=name)
+    assert one["chance"] == 0.5
+    assert len(one["concentration"]) == len(one["spread"]) == 8
+
+
+@pytest.mark.parametrize(("strength", "context"), [("upper", "clean"), ("drawn", "augmented")])
+def test_readouts_of_both_layers(image_config, strength, context):
+    config = image_config(eval__readout_strength=strength, eval__readout_context=context)
+    scores = scores_of(config, 1, full=True)
+    for layer in ("backbone", "projector"):
+        row = scores["readouts"][layer]
+        assert set(row) == {*READOUTS, "average", "classes"}
+        assert all(0 <= value <= 1 for value in row.values())
+        assert set(scores["strength_r2"][layer]) == set(READOUTS) - {"grey"}
+
+
+def test_a_loss_that_no_batch_of_test_pictures_can_have_is_missing(image_config):
+    assert np.isnan(scores_of(image_config(train__batch_size=24), 1, full=False)["loss"])
+
+
+def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
+    config = image_config(objective__kind="aninfonce_no_l2")
+    loop.prepare_workdir(tmp_path, config)
+    row = dict.fromkeys([*READOUTS, "classes", "average"], 0.75)
+    readouts = {"backbone": row, "projector": row | {"grey": 0.5}}
+    strengths = {"backbone": {"hue": 0.1}, "projector": {"hue": 0.2}}
+    loop.write_json(
+        tmp_path / loop.EVAL_FILE,
+        {"readouts": readouts, "strength_r2": strengths, "untrained": {"readouts": readouts}},
+    )
+    rows = runner.tabulate(tmp_path)
+    assert [(r["objective"], r["features"]) for r in rows][1] == (
+        "AnInfoNCE, no ℓ2 norm",
+        "projector",
+    )
+    with (tmp_path / "table1.csv").open() as file:
+        assert [r["grey"] for r in csv.DictReader(file)] == ["75.0", "50.0", "75.0", "50.0"]
+    assert json.loads((tmp_path / "table1.json").read_text())[0]["strength_r2"] == {"hue": 0.1}
+
+
+def test_a_run_on_a_process_has_no_table(small_config, tmp_path):
+    loop.prepare_workdir(tmp_path, small_config())
+    loop.write_json(tmp_path / loop.EVAL_FILE, {"r2": 0.5})
+    assert runner.tabulate(tmp_path) == []
+
+
+def test_pictures_without_labels_have_no_class_scores(image_config, monkeypatch):
+    experiment = build_experiment(image_config())
+    monkeypatch.setattr(experiment.source.train, "class_names", ())
+    evaluate = runner.make_evaluate(experiment, make_mesh(1))
+    scores = evaluate(jax.jit(experiment.init_state)().weights, full=False)
+    assert "knn_accuracy" not in scores
+    assert scores["effective_rank_backbone"] > 0
