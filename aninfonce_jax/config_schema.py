@@ -99,7 +99,7 @@ class DataConfig:
 class EncoderConfig:
     """The encoder f."""
 
-    kind: Literal["mlp", "resnet18", "resnet34", "resnet50"] = _field(
+    kind: Literal["mlp", "resnet10", "resnet18", "resnet34", "resnet50"] = _field(
         "mlp", "network: an MLP for dgp, a ResNet for pictures"
     )
     stem: Literal["cifar", "imagenet"] = _field(

@@ -54,7 +54,7 @@ SMALL = {
 SMALL_IMAGES = {
     "data.name": "folder",
     "data.image_size": 16,
-    "encoder.kind": "resnet18",
+    "encoder.kind": "resnet10",
     "encoder.width": 0.125,
     "encoder.projector": (16,),
     "encoder.dim": 8,

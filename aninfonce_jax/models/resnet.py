@@ -21,6 +21,8 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 
 # Blocks per stage, and whether they are bottlenecks.
 DEPTHS: dict[int, tuple[tuple[int, ...], bool]] = {
+    # One block a stage: for small data and small machines.
+    10: ((1, 1, 1, 1), False),
     18: ((2, 2, 2, 2), False),
     34: ((3, 4, 6, 3), False),
     50: ((3, 4, 6, 3), True),
@@ -108,7 +110,7 @@ class ResNet(nn.Module):
     """A residual network (He et al. 2016) up to its global average pooling.
 
     Attributes:
-      depth: 18, 34 or 50.
+      depth: 10, 18, 34 or 50.
       stem: `imagenet` divides height and width by four before the first block (7x7
         convolution of stride 2, 3x3 max-pooling of stride 2); `cifar`, for small images,
         keeps them (3x3 convolution).

@@ -343,7 +343,7 @@ def test_image_encoder():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"depth": 101}, r"depth must be one of \[18, 34, 50\], got 101"),
+        ({"depth": 101}, r"depth must be one of \[10, 18, 34, 50\], got 101"),
         ({"stem": "mnist"}, "stem must be 'imagenet' or 'cifar', got 'mnist'"),
         ({"width": 0.0}, "width must be a positive factor, got 0.0"),
         ({"width": float("nan")}, "width must be a positive factor, got nan"),
