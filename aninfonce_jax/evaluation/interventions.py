@@ -9,7 +9,9 @@ views, into training, validation and test: both views of an image belong in the 
 
 The publication does not say how its examples were made. Here are two choices to make.
   strength: "drawn", uniformly from the range of the training, which includes changes too
-    small to see; or "extreme", an end of that range, either one at random.
+    small to see; "upper", the upper end of that range (for a crop the smallest), a change in
+    one direction, as a linear probe can see it; or "extreme", either end at random, which
+    asks for a feature of "changed at all".
   context: "clean", nothing else is done but a resize; or "augmented", everything else is
     drawn as in training, the same for both views of a pair.
 """
@@ -30,7 +32,7 @@ from aninfonce_jax.data.augment import (
 from aninfonce_jax.data.augment_spec import JITTER_STEPS
 from aninfonce_jax.types import Array
 
-Strength = Literal["extreme", "drawn"]
+Strength = Literal["upper", "extreme", "drawn"]
 Context = Literal["clean", "augmented"]
 
 READOUTS = ("grey", "brightness", "contrast", "hue", "saturation", "crop", "blur")
@@ -98,8 +100,7 @@ def intervene(
       images: [batch, height, width, 3], uint8, or floating point in [0, 1].
       spec: the training's augmentation; gives size and ranges (see `occurs`).
       readout: one of `READOUTS`.
-      strength: see above. The ends are both ends for colours, the smallest area for crop
-        and the largest sigma for blur.
+      strength: see above. Crop and blur have one end: the smallest area, the largest sigma.
       context: see above. For hue and saturation "augmented" leaves out grey, which would
         hide them.
       indices: number of each image in the whole set, [batch]; by default 0, 1, 2, ...
@@ -164,8 +165,10 @@ def intervention_params(
     _, flag, field = _FIELDS[readout]
     only = _only(spec, readout, strength)
     drawn = getattr(sample_params(own_key, only, indices, height=height, width=width), field)
-    if strength == "extreme" and readout in JITTER_STEPS:
-        drawn = _nearer_end(drawn, only, readout)
+    if strength != "drawn" and readout in JITTER_STEPS:
+        low, high = _ends(only, readout)
+        upper = strength == "upper" or drawn > (low + high) / 2
+        drawn = jnp.where(upper, jnp.full_like(drawn, high), low)
     rest = dataclasses.replace(rest, **{flag: jnp.ones_like(neutral.flipped)})
     return (
         dataclasses.replace(rest, **{field: getattr(neutral, field)}),
@@ -205,11 +208,10 @@ def _reach(spec: AugmentSpec, step: str) -> float:
     return spec.strength * getattr(spec, step)
 
 
-def _nearer_end(drawn: Array, spec: AugmentSpec, step: str) -> Array:
-    """Moves uniform draws to the ends of their range, half of them to each."""
+def _ends(spec: AugmentSpec, step: str) -> tuple[float, float]:
+    """Returns the range of a step of the jitter."""
     reach = _reach(spec, step)
-    low, high = (-reach, reach) if step == "hue" else (max(0.0, 1 - reach), 1 + reach)
-    return jnp.where(drawn < (low + high) / 2, low, high)
+    return (-reach, reach) if step == "hue" else (max(0.0, 1 - reach), 1 + reach)
 
 
 def _strengths(params: AugmentParams, readout: str) -> Array:

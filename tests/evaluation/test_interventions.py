@@ -43,7 +43,7 @@ ENDS = {
     "crop": (0.3, 0.9),
     "blur": (0.2, 1.5),
 }
-CHOICES = list(itertools.product(READOUTS, ["extreme", "drawn"], ["clean", "augmented"]))
+CHOICES = list(itertools.product(READOUTS, ["upper", "extreme", "drawn"], ["clean", "augmented"]))
 KEY = jax.random.key(0)
 jit_apply = jax.jit(apply, static_argnames="spec")
 STATIC = ("spec", "readout", "strength", "context")
@@ -124,6 +124,15 @@ def test_extreme_strengths_are_at_the_ends(readout):
 def test_the_lower_end_of_a_factor_is_not_negative():
     spec = dataclasses.replace(SPEC, strength=2.0)
     assert set(strengths_of("brightness", "extreme", spec).tolist()) == {0.0, np.float32(2.6)}
+
+
+def test_upper_strengths_go_one_way():
+    assert set(strengths_of("brightness", "upper").tolist()) == {np.float32(1.4)}
+    assert set(strengths_of("hue", "upper").tolist()) == {np.float32(0.1)}
+    for readout in ("crop", "blur"):
+        np.testing.assert_array_equal(
+            strengths_of(readout, "upper"), strengths_of(readout, "extreme")
+        )
 
 
 def test_extreme_crops_differ_in_place_and_shape():
@@ -236,7 +245,7 @@ def test_an_image_is_drawn_for_by_its_number(images):
     ("changes", "message"),
     [
         ({"readout": "flip"}, "readout must be one of 'grey', .*'blur', got 'flip'"),
-        ({"strength": "weak"}, "strength must be one of 'extreme', 'drawn', got 'weak'"),
+        ({"strength": "weak"}, "strength must be one of 'upper', 'extreme', 'drawn', got 'weak'"),
         ({"context": "dirty"}, "context must be one of 'clean', 'augmented', got 'dirty'"),
         ({"indices": jnp.arange(3)}, r"one entry per image, \(12,\), got \(3,\)"),
         ({"images": jnp.zeros((4, 4, 3))}, r"\[batch, height, width, 3\], got \(4, 4, 3\)"),
