@@ -1,10 +1,12 @@
 import csv
+import dataclasses
 import json
 
 import jax
 import numpy as np
 import pytest
 
+from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.evaluation.interventions import READOUTS
 from aninfonce_jax.mesh import make_mesh
@@ -70,9 +72,13 @@ def test_a_run_on_a_process_has_no_table(small_config, tmp_path):
     assert runner.tabulate(tmp_path) == []
 
 
-def test_pictures_without_labels_have_no_class_scores(image_config, monkeypatch):
+def test_pictures_without_labels_have_no_class_scores(image_config):
     experiment = build_experiment(image_config())
-    monkeypatch.setattr(experiment.source.train, "class_names", ())
+    source = experiment.source
+    unlabelled = Subset(source.train, np.arange(len(source.train)))
+    unlabelled.class_names = ()
+    source = dataclasses.replace(source, train=unlabelled)
+    experiment = dataclasses.replace(experiment, source=source)
     evaluate = runner.make_evaluate(experiment, make_mesh(1))
     scores = evaluate(jax.jit(experiment.init_state)().weights, full=False)
     assert "knn_accuracy" not in scores

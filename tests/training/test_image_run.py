@@ -6,6 +6,7 @@ import signal
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -106,23 +107,45 @@ def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):
         build_experiment(image_config(data__folder=str(tmp_path / "nowhere")))
 
 
-def test_weight_decay_and_trust_ratio_skip_norms_biases_and_concentration(image_config):
-    """With a zero gradient, only what is decayed moves."""
-    for name in ("lars", "sgd", "adamw"):
+@pytest.fixture
+def first_update(image_config):
+    """Returns the first update of made-up parameters, by path, for a constant gradient."""
+    shapes = jax.eval_shape(build_experiment(image_config()).init_state).params
+    # Something to decay, also where a parameter starts at zero.
+    params = jax.tree.map(lambda x: np.full(x.shape, 0.5, x.dtype), shapes)
+
+    def update(name, gradient):
         config = image_config(
             optimizer__name=name,
             optimizer__weight_decay=0.1,
             optimizer__learning_rate=0.5,
+            optimizer__concentration_learning_rate=0.01,
             optimizer__warmup_steps=0,
             optimizer__schedule="constant",
         )
-        experiment = build_experiment(config)
-        params = jax.jit(experiment.init_state)().params
-        # Something to decay, also where a parameter starts at zero.
-        params = jax.tree.map(lambda x: x + 1.0, params)
-        zeros = jax.tree.map(np.zeros_like, params)
-        updates, _ = experiment.optimizer.update(zeros, experiment.optimizer.init(params), params)
-        for path, update in jax.tree_util.tree_leaves_with_path(updates):
-            keys = [entry.key for entry in path]
-            is_kernel = keys[-1] == "kernel"
-            assert bool(np.any(update != 0)) == is_kernel, (name, keys)
+        optimizer = build_experiment(config).optimizer
+
+        def run(params):
+            grads = jax.tree.map(lambda x: jnp.full_like(x, gradient), params)
+            return optimizer.update(grads, optimizer.init(params), params)[0]
+
+        leaves = jax.tree_util.tree_leaves_with_path(jax.jit(run)(params))
+        return {tuple(entry.key for entry in path): np.asarray(leaf) for path, leaf in leaves}
+
+    return update
+
+
+@pytest.mark.parametrize("name", ["lars", "sgd", "adamw"])
+def test_only_kernels_decay(first_update, name):
+    for path, update in first_update(name, gradient=0.0).items():
+        assert np.any(update != 0) == (path[-1] == "kernel"), path
+
+
+def test_lars_scales_only_kernels_and_concentrations_have_their_own_rate(first_update):
+    for path, update in first_update("lars", gradient=0.01).items():
+        if path[0] == "objective":
+            np.testing.assert_allclose(update, -0.01, rtol=1e-3, err_msg=str(path))
+        elif path[-1] == "kernel":
+            assert np.all(np.abs(update) < 0.5 * 0.01), path
+        else:
+            np.testing.assert_allclose(update, -0.5 * 0.01, rtol=1e-6, err_msg=str(path))
