@@ -139,6 +139,7 @@ def test_the_lp_loss_has_one_strategy():
         ("data.augment", "rand", "config.data.augment must be one of 'simclr'"),
         ("data.max_bad_share", 1.5, "must be at least 0 and at most 1, got 1.5"),
         ("optimizer.name", "muon", "use lars, sgd, adam or adamw with pictures"),
+        ("eval.train_images", 1, "leaves nothing to choose a penalty on"),
         ("eval.readout_strength", "half", "must be one of 'upper', 'extreme', 'drawn'"),
     ],
 )

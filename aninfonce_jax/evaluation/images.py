@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from aninfonce_jax import rng
+from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.data.images import ImagePairs, choose
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.data.prefetch import Prefetch, to_devices
@@ -48,6 +49,15 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
     config, source = experiment.config, reader.source
 
     def evaluate(weights: Weights, *, full: bool) -> dict[str, Any]:
+        try:
+            return scores_of(weights, full)
+        except probes.MissingClassError as error:
+            raise ConfigError(
+                f"eval.train_images={config.eval.train_images} is too few for a class readout: "
+                f"{error}; raise it, or set it to 0 for all"
+            ) from error
+
+    def scores_of(weights: Weights, full: bool) -> dict[str, Any]:
         train, train_labels = reader.read(weights, reader.train)
         test, test_labels = reader.read(weights, reader.test)
         bank = {layer: probes.Labelled(train[layer], train_labels) for layer in LAYERS}

@@ -8,6 +8,10 @@ import numpy.typing as npt
 from numpy.typing import DTypeLike
 
 
+class MissingClassError(ValueError):
+    """A class has no example to learn from."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Labelled:
     """Features and what is to be read from them, row by row.
@@ -139,11 +143,11 @@ def check_every_class(name: str, labels: npt.NDArray[np.int32], classes: int) ->
       classes: how many there are.
 
     Raises:
-      ValueError: one does not.
+      MissingClassError: one does not.
     """
     counts = np.bincount(labels, minlength=classes)
     if missing := np.flatnonzero(counts == 0).tolist():
-        raise ValueError(
+        raise MissingClassError(
             f"{name} must have samples of all {classes} classes, got none of {_some(missing)}; "
             "take more samples, or renumber the classes"
         )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from aninfonce_jax.evaluation.labelled import (
     Labelled,
+    MissingClassError,
     check_every_class,
     check_same_width,
     checked_classes,
@@ -32,6 +33,7 @@ __all__ = [
     "CLASS_PENALTIES",
     "RIDGE_PENALTIES",
     "Labelled",
+    "MissingClassError",
     "Probe",
     "RegressionProbe",
     "binary_accuracy",

@@ -146,6 +146,11 @@ def build_experiment(config: Config) -> Experiment:
         )
     except ValueError as error:
         raise ConfigError(f"config.{section} can't be built: {error}") from error
+    if isinstance(source, ImagePairs) and len(source.train) < config.train.batch_size:
+        raise ConfigError(
+            f"train.batch_size={config.train.batch_size} is more than the {len(source.train):,} "
+            f"pictures of {source.train.name}; lower it"
+        )
     return Experiment(
         config=config,
         source=source,

@@ -6,6 +6,7 @@ import jax
 import numpy as np
 import pytest
 
+from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.evaluation.interventions import READOUTS
@@ -40,6 +41,11 @@ def test_readouts_of_both_layers(image_config, strength, context):
         assert set(row) == {*READOUTS, "average", "classes"}
         assert all(0 <= value <= 1 for value in row.values())
         assert set(scores["strength_r2"][layer]) == set(READOUTS) - {"grey"}
+
+
+def test_too_few_pictures_for_a_class_readout_are_a_clear_error(image_config):
+    with pytest.raises(ConfigError, match=r"eval.train_images=2 is too few for a class"):
+        scores_of(image_config(eval__train_images=2), 1, full=False)
 
 
 def test_a_loss_that_no_batch_of_test_pictures_can_have_is_missing(image_config):

@@ -105,6 +105,8 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
 def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
         build_experiment(image_config(data__folder=str(tmp_path / "nowhere")))
+    with pytest.raises(ConfigError, match="batch_size=64 is more than the 60 pictures of"):
+        build_experiment(image_config(train__batch_size=64))
 
 
 @pytest.fixture
