@@ -297,7 +297,7 @@ def _check_images(config: Config) -> None:
     )
     _require(
         config.eval.train_images != 1,
-        "eval.train_images=1 leaves nothing to choose a penalty on; raise it, or set it to 0 for all",
+        "eval.train_images=1 leaves nothing to choose a penalty on; raise it, or use 0 for all",
     )
     for i, width in enumerate(encoder.projector):
         _require(width >= 1, f"config.encoder.projector[{i}] must be at least 1, got {width}")
