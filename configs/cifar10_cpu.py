@@ -2,9 +2,13 @@
 
     python -m aninfonce_jax.main --config=configs/cifar10_cpu.py --config.data.folder=DIR
 
-A ResNet-18 of a quarter of the width, whose stem shrinks the pictures at once, for a few
-epochs, with InfoNCE and then AnInfoNCE. DIR holds cifar-10-batches-bin, the binary version of
-CIFAR-10. VARIANT trains one objective alone: infonce, aninfonce or aninfonce_no_l2.
+A ResNet-10 of a quarter of the width, whose stem shrinks the pictures at once, for eleven epochs,
+with InfoNCE and then AnInfoNCE. DIR holds cifar-10-batches-bin, the binary version of CIFAR-10.
+VARIANT trains one objective alone: infonce, aninfonce or aninfonce_no_l2.
+
+Duration: about 20 minutes for each objective, on one core. At the projector AnInfoNCE keeps much of
+how bright, how contrasted, how blurred and how closely cropped a view is, where InfoNCE drops it;
+docs/results.md has the numbers. Unlike in the paper it also reads the classes better, 46 to 41 %.
 """
 
 from ml_collections import ConfigDict
@@ -27,10 +31,10 @@ def get_config(variant: str = "both") -> ConfigDict:
     config.data.name = "cifar10"
     config.data.folder = "data/cifar10"
 
-    config.encoder.kind = "resnet18"
+    config.encoder.kind = "resnet10"
     config.encoder.stem = "imagenet"
     config.encoder.width = 0.25
-    config.encoder.projector = (256,)
+    config.encoder.projector = (256, 256)
     config.encoder.dim = 64
     config.encoder.output = "none"
 
@@ -44,13 +48,13 @@ def get_config(variant: str = "both") -> ConfigDict:
     config.optimizer.ema_decay = 0.0
     config.optimizer.warmup_steps = 100
     config.train.batch_size = 128
-    config.train.steps = 2400
+    config.train.steps = 4500
 
-    config.eval.every = 400
+    config.eval.every = 900
     config.eval.floor_batches = 4
     config.eval.train_images = 5000
     config.eval.test_images = 2000
-    config.eval.readout_images = 1000
-    config.checkpoint.every = 400
+    config.eval.readout_images = 4000
+    config.checkpoint.every = 900
     config.checkpoint.keep = 1
     return config
