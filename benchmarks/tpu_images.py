@@ -1,0 +1,198 @@
+"""The training step on pictures on a TPU slice, as its compiler sees it, without a TPU.
+
+    pip install -e '.[tpu]'
+    JAX_PLATFORMS=cpu python benchmarks/tpu_images.py [--config=configs/imagenet.py:aninfonce] \
+        [--topology=v5e:4x4] [--batch-size=4096] [--objective=infonce] [--strategy=pallas] \
+        [--microbatches=4]
+
+Compiles what a run of the config would: augmentation, encoder, loss, gradient and optimiser, for
+a batch split over the topology's chips. v5e:4x4 is a v5e-16; v5p:2x2x4 is a v5p-32, named after
+its 32 cores: 16 chips, and one device each. No pictures are needed. Takes minutes.
+
+Memory, FLOPs and traffic are the compiler's and per chip. Its FLOPs include the kernels' own
+estimate, and count a loop once; with micro-batches the encoder is such a loop, so that they are
+left out. Milliseconds are what the work, and the bytes that enter and leave the operations, would
+take at the published peak of the chip: bounds, not measurements.
+"""
+
+import argparse
+import collections
+import math
+import re
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh
+from jax.stages import Compiled
+from tpu import CHIPS, COLLECTIVES
+
+from aninfonce_jax.config import from_dict
+from aninfonce_jax.config_schema import Config
+from aninfonce_jax.data.augment import preset
+from aninfonce_jax.data.decode import Decoder
+from aninfonce_jax.data.images import ImagePairs
+from aninfonce_jax.data.pipeline import ImageBatch, Loading
+from aninfonce_jax.data.source import Example
+from aninfonce_jax.main import load_config
+from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
+from aninfonce_jax.models.encoders import build_image_encoder
+from aninfonce_jax.training.objective import build_objective
+from aninfonce_jax.training.optimizer import build_optimizer
+from aninfonce_jax.training.state import Experiment
+from aninfonce_jax.training.step import make_train_step
+
+# GB/s of a chip's memory, as published.
+MEMORY_BANDWIDTH = {"v5e": 819, "v5p": 2765, "v6e": 1640}
+KERNEL = 'custom_call_target="tpu_custom_call"'
+
+
+class NoPictures:
+    """A data set without examples: compiling needs only their shape."""
+
+    name = "no pictures"
+    class_names = ()
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, index: int) -> Example:
+        raise IndexError(index)
+
+
+def make_experiment(config: Config) -> Experiment:
+    """Builds the parts of a run on pictures, but opens no data set."""
+    data = config.data
+    size = data.view_size or data.image_size
+    return Experiment(
+        config=config,
+        source=ImagePairs(
+            train=NoPictures(),
+            test=NoPictures(),
+            decoder=Decoder(data.image_size),
+            spec=preset(data.augment, size=size, strength=data.strength),
+            loading=Loading(),
+        ),
+        encoder=build_image_encoder(config.encoder),
+        objective=build_objective(config.objective, config.embedding_dim),
+        optimizer=build_optimizer(config.optimizer, config.train.steps),
+    )
+
+
+def compile_step(config: Config, mesh: Mesh) -> Compiled:
+    """Compiles a training step for abstract arguments that lie as the loop lays them."""
+    experiment = make_experiment(config)
+    whole, rows = replicated(mesh), batch_sharding(mesh)
+
+    def on_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole)
+
+    def column(dtype: type, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct((config.train.batch_size, *shape), dtype, sharding=rows)
+
+    size = config.data.image_size
+    batch = ImageBatch(
+        image=column(jnp.uint8, size, size, 3),
+        label=column(jnp.int32),
+        index=column(jnp.int32),
+        mask=column(jnp.bool_),
+    )
+    state = jax.tree.map(on_all, jax.eval_shape(experiment.init_state))
+    return make_train_step(experiment, mesh).lower(state, batch).compile()
+
+
+def traffic(text: str) -> str:
+    """Lists the collectives of a program: how often each is written, and what they put out."""
+    counts, sizes = collections.Counter(), collections.Counter()
+    kinds = "|".join(COLLECTIVES)
+    for shapes, kind, start in re.findall(rf" = (\S.*?) ({kinds})(-start)?\(", text):
+        # What is started shows its operands along with its results.
+        arrays = [
+            math.prod(map(int, filter(None, dims.split(",")))) * int(bits or 8) / 8
+            for bits, dims in re.findall(r"[a-z]+(\d*)\[([\d,]*)\]", shapes)
+        ]
+        counts[kind] += 1
+        sizes[kind] += max(arrays) if start and kind != "all-reduce" else sum(arrays)
+    return "; ".join(f"{n} {kind}, {sizes[kind] / 2**20:.1f} MiB" for kind, n in counts.items())
+
+
+def report(compiled: Compiled, config: Config, mesh: Mesh, chip: str) -> None:
+    """Prints what the compiler says of a step."""
+    tflops, capacity, _ = CHIPS[chip]
+    memory, cost, text = compiled.memory_analysis(), compiled.cost_analysis(), compiled.as_text()
+    gib = 2**30
+    arguments, temporaries = memory.argument_size_in_bytes, memory.temp_size_in_bytes
+    results = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    total = arguments + temporaries + results + memory.generated_code_size_in_bytes
+    print(f"arguments    {arguments / gib:8.2f} GiB")
+    print(
+        f"results      {results / gib:8.2f} GiB beside {memory.alias_size_in_bytes / gib:.2f} "
+        "that take the arguments' place"
+    )
+    print(f"temporaries  {temporaries / gib:8.2f} GiB")
+    print(f"program      {memory.generated_code_size_in_bytes / gib:8.2f} GiB")
+    print(
+        f"total        {total / gib:8.2f} of {capacity} GiB; "
+        f"peak by the schedule {memory.peak_memory_in_bytes / gib:.2f}"
+    )
+    if config.train.microbatches == 1:
+        flops, moved = cost["flops"], cost["bytes accessed"]
+        each = flops * mesh.size / config.train.batch_size
+        print(
+            f"FLOPs        {flops / 1e12:8.2f} T, {each / 1e9:.1f} G per picture (both views); "
+            f"{1e3 * flops / tflops / 1e12:.0f} ms at peak"
+        )
+        print(
+            f"moved        {moved / gib:8.2f} GiB; "
+            f"{1e3 * moved / MEMORY_BANDWIDTH[chip] / 1e9:.0f} ms at peak"
+        )
+    print(f"kernels      {text.count(KERNEL):8d} Pallas calls")
+    print(f"collectives  {traffic(text)}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--config", default="configs/imagenet.py:aninfonce")
+    parser.add_argument("--topology", default="v5e:4x4")
+    parser.add_argument("--batch-size", type=int, help="default: the config's")
+    parser.add_argument("--objective", choices=("infonce", "aninfonce"))
+    parser.add_argument("--strategy", help="of the loss; default: the config's")
+    parser.add_argument("--microbatches", type=int)
+    parser.add_argument("--text", help="a file to write the compiled program to")
+    arguments = parser.parse_args()
+    changes = {
+        "train.batch_size": arguments.batch_size,
+        "train.microbatches": arguments.microbatches,
+        "objective.kind": arguments.objective,
+        "objective.strategy": arguments.strategy,
+    }
+    values = load_config(arguments.config)
+    values.update_from_flattened_dict({k: v for k, v in changes.items() if v is not None})
+    config = from_dict(values)
+    devices = topologies.get_topology_desc(arguments.topology, "tpu").devices
+    mesh = Mesh(np.array(devices), (DATA_AXIS,), axis_types=(AxisType.Auto,))
+    print(
+        f"{config.name}: {config.encoder.kind}, {config.objective.kind}, batch "
+        f"{config.train.batch_size} on {arguments.topology}, {mesh.size} devices",
+        flush=True,
+    )
+    start = time.perf_counter()
+    try:
+        compiled = compile_step(config, mesh)
+    except jax.errors.JaxRuntimeError as error:
+        wanted = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) hbm", str(error))
+        if wanted is None:
+            raise
+        print(f"does not fit: it would take {wanted[1]}iB of {wanted[2]}iB")
+        return
+    print(f"compiled in  {time.perf_counter() - start:8.0f} s")
+    report(compiled, config, mesh, arguments.topology.split(":")[0])
+    if arguments.text:
+        with open(arguments.text, "w") as file:
+            file.write(compiled.as_text())
+
+
+if __name__ == "__main__":
+    main()
