@@ -99,19 +99,6 @@ class DataConfig:
 class EncoderConfig:
     """The encoder f."""
 
-    kind: Literal["mlp", "resnet10", "resnet18", "resnet34", "resnet50"] = _field(
-        "mlp", "network: an MLP for dgp, a ResNet for pictures"
-    )
-    stem: Literal["cifar", "imagenet"] = _field(
-        "cifar", "ResNet's first layers: 3x3, or 7x7 and pooling, which quarter each side"
-    )
-    width: float = _field(1.0, "multiplies the channels of a ResNet")
-    projector: tuple[int, ...] = _field((512,), "hidden widths of the projector behind a ResNet")
-    projector_norm: bool = _field(True, "BatchNorm in the projector's hidden layers")
-    dim: int = _field(128, "dimension of a ResNet's embeddings; with dgp it is dgp.dim")
-    dtype: Literal["float32", "bfloat16"] = _field(
-        "float32", "a ResNet computes in it; parameters, norms and loss are float32"
-    )
     widths: tuple[int, ...] = _field(
         (), "hidden widths of the MLP; empty: the paper's 10d, 50d, 50d, 50d, 50d, 10d"
     )
@@ -124,6 +111,19 @@ class EncoderConfig:
     rotation: bool = _field(False, "rotate the embeddings by a trained orthogonal matrix")
     output: Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"] = _field(
         "sphere", "normalisation of the embeddings; learnable: with a trained scale"
+    )
+    kind: Literal["mlp", "resnet10", "resnet18", "resnet34", "resnet50"] = _field(
+        "mlp", "network: an MLP for dgp, a ResNet for pictures"
+    )
+    stem: Literal["cifar", "imagenet"] = _field(
+        "cifar", "ResNet's first layers: 3x3, or 7x7 and pooling, which quarter each side"
+    )
+    width: float = _field(1.0, "multiplies the channels of a ResNet")
+    projector: tuple[int, ...] = _field((512,), "hidden widths of the projector behind a ResNet")
+    projector_norm: bool = _field(True, "BatchNorm in the projector's hidden layers")
+    dim: int = _field(128, "dimension of a ResNet's embeddings; with dgp it is dgp.dim")
+    dtype: Literal["float32", "bfloat16"] = _field(
+        "float32", "a ResNet computes in it; parameters, norms and loss are float32"
     )
 
 

@@ -14,7 +14,7 @@ from aninfonce_jax import rng
 from aninfonce_jax.config import check_devices
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
 from aninfonce_jax.evaluation import identifiability
-from aninfonce_jax.evaluation.images import make_image_evaluate
+from aninfonce_jax.evaluation.readouts import make_image_evaluate
 from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
