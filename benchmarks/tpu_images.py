@@ -182,7 +182,7 @@ def main() -> None:
     try:
         compiled = compile_step(config, mesh)
     except jax.errors.JaxRuntimeError as error:
-        wanted = re.search(r"Used ([\d.]+\w) of ([\d.]+\w) hbm", str(error))
+        wanted = re.search(r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)", str(error))
         if wanted is None:
             raise
         print(f"does not fit: it would take {wanted[1]}iB of {wanted[2]}iB")
