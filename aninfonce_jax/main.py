@@ -243,21 +243,22 @@ def _print_readouts(folders: list[Path]) -> None:
 def _preview(config: Config, folder: Path) -> int:
     if not config.has_images:
         raise ConfigError("--mode=preview shows pairs of pictures; name a data set in data.name")
-    import jax
     import numpy as np
 
     from aninfonce_jax import rng
-    from aninfonce_jax.data.images import build_image_pairs
+    from aninfonce_jax.data.images import ImagePairs
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.preview import write_preview
+    from aninfonce_jax.training.state import build_source
 
+    source = build_source(config)
+    assert isinstance(source, ImagePairs)
     try:
-        source = build_image_pairs(config.data)
         with source.training_batches(_PREVIEW_PAIRS, seed=config.seed) as batches:
             images = np.asarray(next(batches).image)
     except DataError as error:
         return complain(error, EXIT_USAGE)
-    key = jax.random.fold_in(rng.stream(config.seed, "data"), 0)
+    key = rng.at_step(rng.stream(config.seed, "data"), 0)
     title = f"{source.train.name}, {config.data.augment}, strength {config.data.strength:g}"
     path = write_preview(images, key, source.spec, folder / "preview.png", title=title)
     print(f"preview: {path}")

@@ -38,10 +38,7 @@ from aninfonce_jax.data.pipeline import ImageBatch, Loading
 from aninfonce_jax.data.source import Example
 from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
-from aninfonce_jax.models.encoders import build_image_encoder
-from aninfonce_jax.training.objective import build_objective
-from aninfonce_jax.training.optimizer import build_optimizer
-from aninfonce_jax.training.state import Experiment
+from aninfonce_jax.training.state import Experiment, assemble
 from aninfonce_jax.training.step import make_train_step
 
 # GB/s of a chip's memory, as published.
@@ -66,19 +63,14 @@ def make_experiment(config: Config) -> Experiment:
     """Builds the parts of a run on pictures, but opens no data set."""
     data = config.data
     size = data.view_size or data.image_size
-    return Experiment(
-        config=config,
-        source=ImagePairs(
-            train=NoPictures(),
-            test=NoPictures(),
-            decoder=Decoder(data.image_size),
-            spec=preset(data.augment, size=size, strength=data.strength),
-            loading=Loading(),
-        ),
-        encoder=build_image_encoder(config.encoder),
-        objective=build_objective(config.objective, config.embedding_dim),
-        optimizer=build_optimizer(config.optimizer, config.train.steps),
+    source = ImagePairs(
+        train=NoPictures(),
+        test=NoPictures(),
+        decoder=Decoder(data.image_size),
+        spec=preset(data.augment, size=size, strength=data.strength),
+        loading=Loading(),
     )
+    return assemble(config, source)
 
 
 def compile_step(config: Config, mesh: Mesh) -> Compiled:

@@ -106,6 +106,25 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     assert (tmp_path / "report.html").read_text() == page
 
 
+def test_preview_writes_a_sheet_or_says_what_is_wrong(image_folder, tmp_path, capsys):
+    arguments = ["--config=configs/imagenette_cpu.py", f"--config.data.folder={image_folder}"]
+    arguments += ["--config.data.test_split=test", "--config.data.image_size=16"]
+    arguments += ["--mode=preview", f"--workdir={tmp_path}"]
+    assert run(*arguments) == 0
+    assert capsys.readouterr().out == f"preview: {tmp_path / 'preview.png'}\n"
+    assert (tmp_path / "preview.png").stat().st_size > 1000
+    for wrong, expected in (
+        ("--config.data.strength=90", "strength"),
+        ("--config.data.folder=nowhere", "nowhere"),
+        ("--config=configs/quickstart.py", "name a data set in data.name"),
+    ):
+        assert run(*arguments, wrong) == 2
+        out, err = capsys.readouterr()
+        assert expected in err
+        assert err.count("\n") == 1
+        assert out == ""
+
+
 # Compiles faster than the exact sampler.
 NORMAL = [
     "--config.dgp.space=real",

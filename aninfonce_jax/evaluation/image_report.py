@@ -82,7 +82,7 @@ def readout_parts(runs: Sequence[WorkDir], labels: Sequence[str]) -> list[Part]:
         filled = [
             Row(
                 row["label"],
-                [(_percent(row[key]), _percent(row[key]) == best[key]) for key in READOUTS],
+                [(_one_decimal(row[key]), _one_decimal(row[key]) == best[key]) for key in READOUTS],
             )
             for row in trained
         ]
@@ -93,7 +93,7 @@ def readout_parts(runs: Sequence[WorkDir], labels: Sequence[str]) -> list[Part]:
 
 def _untrained_rows(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
     """One row if the runs began alike, else one for each."""
-    cells = [tuple((_percent(row[key]), False) for key in READOUTS) for row in rows]
+    cells = [tuple((_one_decimal(row[key]), False) for key in READOUTS) for row in rows]
     if len(set(cells)) == 1:
         return [Row("before training", list(cells[0]), is_context=True)]
     return [
@@ -104,7 +104,7 @@ def _untrained_rows(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def _best(rows: Sequence[Mapping[str, Any]], key: str) -> str | None:
     """The largest as it is written; None if there is no difference to see."""
-    known = {_percent(row[key]): row[key] for row in rows if math.isfinite(row[key])}
+    known = {_one_decimal(row[key]): row[key] for row in rows if math.isfinite(row[key])}
     return max(known, key=lambda text: known[text]) if len(known) > 1 else None
 
 
@@ -115,7 +115,7 @@ def _paper_parts(paper: PaperTable) -> list[Part]:
             [
                 Row(
                     row["objective"],
-                    [(_percent(row.get(key, math.nan)), False) for key in READOUTS],
+                    [(_one_decimal(row.get(key, math.nan)), False) for key in READOUTS],
                     is_context=True,
                 )
                 for row in paper.rows
@@ -126,17 +126,13 @@ def _paper_parts(paper: PaperTable) -> list[Part]:
     ]
 
 
-def _percent(value: float) -> str:
-    """A number in per cent without the sign, which the table's heading has."""
+def _one_decimal(value: float) -> str:
+    """A rank, or a number in per cent without the sign, which the table's heading has."""
     return f"{value:.1f}" if math.isfinite(value) else MISSING
 
 
 def _share(value: float) -> str:
     return f"{100 * value:.1f}%" if math.isfinite(value) else MISSING
-
-
-def _rank(value: float) -> str:
-    return f"{value:.1f}" if math.isfinite(value) else MISSING
 
 
 def _cell(run: WorkDir, key: str) -> str:
@@ -151,7 +147,7 @@ def _cell(run: WorkDir, key: str) -> str:
         return _share(_median(run, key))
     if key == "loss":
         return format_score(run.number(key))
-    return _rank(run.number(key)) if key.startswith("effective") else _share(run.number(key))
+    return _one_decimal(run.number(key)) if key.startswith("effective") else _share(run.number(key))
 
 
 def _median(run: WorkDir, key: str) -> float:
@@ -210,7 +206,7 @@ def _notes(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, list[str
         ],
         "loss": [f"final {format_score(run.number('loss'))}" for run in runs],
         "rank": [
-            listed("", lambda run, name=name: _rank(run.number(f"effective_rank_{name}")))  # type: ignore[misc]
+            listed("", lambda run, name=name: _one_decimal(run.number(f"effective_rank_{name}")))  # type: ignore[misc]
             for name in FEATURES
         ],
     }

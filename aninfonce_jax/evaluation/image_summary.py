@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from aninfonce_jax.evaluation.summary import OBJECTIVE_NAMES, objective_name
+from aninfonce_jax.evaluation.summary import OBJECTIVE_NAMES, by_objective, objective_name
 from aninfonce_jax.evaluation.table import UNTRAINED, table_rows
 from aninfonce_jax.evaluation.workdir import WorkDir
 
@@ -26,9 +26,7 @@ def readout_rows(run: WorkDir, name: str) -> list[dict[str, Any]]:
 
 def summarize_images(runs: Sequence[WorkDir]) -> list[str]:
     """What each objective kept of class and augmentations, then how the objectives differ."""
-    groups: dict[str, list[WorkDir]] = {}
-    for run in runs:
-        groups.setdefault(objective_name(run.kind), []).append(run)
+    groups = by_objective(runs)
     rows = [row for run in runs for row in readout_rows(run, objective_name(run.kind))]
     scores = {name: _scores(rows, name) for name in (*groups, UNTRAINED)}
     sentences = [_kept_sentence(name, group, scores[name]) for name, group in groups.items()]

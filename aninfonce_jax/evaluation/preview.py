@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from aninfonce_jax.data.augment import AugmentParams, AugmentSpec, augment
 from aninfonce_jax.evaluation.figures import COLORS
-from aninfonce_jax.evaluation.files import write_bytes
+from aninfonce_jax.files import write_bytes
 from aninfonce_jax.types import Array
 
 _DPI = 100

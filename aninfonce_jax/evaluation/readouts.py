@@ -20,18 +20,17 @@ from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.data.prefetch import Prefetch, to_devices
 from aninfonce_jax.data.source import ImageSource
 from aninfonce_jax.evaluation import interventions, monitors, probes
-from aninfonce_jax.evaluation.table import AVERAGED
+from aninfonce_jax.evaluation.table import AVERAGED, FEATURES
 from aninfonce_jax.mesh import batch_sharding, shard_batch
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.objective import Contrastive, join_views, split_views
+from aninfonce_jax.training.objective import Contrastive
 from aninfonce_jax.training.state import Experiment
 from aninfonce_jax.types import Array, Weights
 
-LAYERS = ("backbone", "projector")
 # Of the pictures that a readout learns from, the share that chooses its penalty.
 _VALIDATION_SHARE = 0.2
 
-# One array [n, features] for each of LAYERS.
+# One array [n, features] for each of FEATURES.
 Features = dict[str, np.ndarray]
 
 
@@ -60,8 +59,8 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
     def scores_of(weights: Weights, full: bool) -> dict[str, Any]:
         train, train_labels = reader.read(weights, reader.train)
         test, test_labels = reader.read(weights, reader.test)
-        bank = {layer: probes.Labelled(train[layer], train_labels) for layer in LAYERS}
-        queries = {layer: probes.Labelled(test[layer], test_labels) for layer in LAYERS}
+        bank = {layer: probes.Labelled(train[layer], train_labels) for layer in FEATURES}
+        queries = {layer: probes.Labelled(test[layer], test_labels) for layer in FEATURES}
         scores: dict[str, Any] = {"loss": reader.held_out_loss(weights)}
         scores |= _collapse_scores(test)
         learned = experiment.objective.concentration(weights.params["objective"])
@@ -69,7 +68,7 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
             scores["concentration"] = np.sort(np.asarray(learned))[::-1].tolist()
         classes = {}
         if source.classes > 1:
-            layers = LAYERS if full else ("backbone",)
+            layers = FEATURES if full else ("backbone",)
             classes = {
                 layer: probes.class_accuracy(
                     *_split(bank[layer]), queries[layer], source.classes
@@ -185,13 +184,11 @@ class _Reader:
         if isinstance(objective, Contrastive) and objective.normalize:
             # As the loss sees them: their length means nothing to it.
             embeddings /= jnp.maximum(jnp.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
-        return dict(zip(LAYERS, (features, embeddings), strict=True))
+        return dict(zip(FEATURES, (features, embeddings), strict=True))
 
     def _pair_loss(self, weights: Weights, key: Array, batch: ImageBatch) -> Array:
         pairs = shard_batch(self._mesh, self._experiment.pairs(key, batch))
-        views = split_views(self._experiment.encode(weights, join_views(pairs)))
-        own = weights.params["objective"]
-        return self._experiment.objective(own, *views, pairs, self._mesh)[0]
+        return self._experiment.loss(weights, pairs, self._mesh)
 
 
 def _augmentation_readouts(
@@ -201,8 +198,8 @@ def _augmentation_readouts(
     config = reader.config
     train = choose(reader.train, config.eval.readout_images, config.seed)
     test = choose(reader.test, config.eval.readout_images, config.seed)
-    readouts: dict[str, dict[str, float]] = {layer: {} for layer in LAYERS}
-    strengths: dict[str, dict[str, float]] = {layer: {} for layer in LAYERS}
+    readouts: dict[str, dict[str, float]] = {layer: {} for layer in FEATURES}
+    strengths: dict[str, dict[str, float]] = {layer: {} for layer in FEATURES}
 
     chosen = config.eval.readout_strength
     without: list[Features] = []
@@ -210,19 +207,20 @@ def _augmentation_readouts(
         if not without or config.eval.readout_context == "augmented":
             without = [reader.read_without(weights, part, readout) for part in (train, test)]
         applied = [reader.read_with(weights, part, readout, chosen) for part in (train, test)]
-        for layer in LAYERS:
+        for layer in FEATURES:
             readouts[layer][readout] = _applied_accuracy(
-                *([part[layer] for part in parts] for parts in (without, [f for f, _ in applied]))
+                [features[layer] for features in without],
+                [features[layer] for features, _ in applied],
             )
         if not interventions.has_strength(readout):
             continue
         if chosen != "drawn":
             applied = [reader.read_with(weights, part, readout, "drawn") for part in (train, test)]
-        for layer in LAYERS:
+        for layer in FEATURES:
             strengths[layer][readout] = _strength_r2(
                 *(probes.Labelled(features[layer], strength) for features, strength in applied)
             )
-    for layer in LAYERS:
+    for layer in FEATURES:
         row = readouts[layer]
         row["average"] = float(np.mean([row[name] for name in AVERAGED]))
         if layer in classes:
@@ -261,7 +259,7 @@ def _split(train: probes.Labelled) -> tuple[probes.Labelled, probes.Labelled]:
 
 
 def _collapse_scores(features: Features) -> dict[str, Any]:
-    backbone, projector = (monitors.collapse_scores(features[layer]) for layer in LAYERS)
+    backbone, projector = (monitors.collapse_scores(features[layer]) for layer in FEATURES)
     return {
         "effective_rank_backbone": backbone["effective_rank"],
         "effective_rank_projector": projector["effective_rank"],
@@ -282,4 +280,4 @@ def _rows(features: dict[str, Array], keep: np.ndarray) -> Features:
 
 
 def _joined(parts: list[Features]) -> Features:
-    return {layer: np.concatenate([part[layer] for part in parts]) for layer in LAYERS}
+    return {layer: np.concatenate([part[layer] for part in parts]) for layer in FEATURES}

@@ -17,11 +17,12 @@ from aninfonce_jax.evaluation import identifiability
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
 from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
+from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.objective import ground_truth_loss, join_views, split_views
+from aninfonce_jax.training.objective import ground_truth_loss
 from aninfonce_jax.training.state import Experiment, build_experiment
-from aninfonce_jax.types import Array, Pairs, Weights
+from aninfonce_jax.types import Array, Weights
 
 
 def make_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
@@ -52,7 +53,9 @@ def _make_process_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
     latents, observations = jax.jit(lambda key: source.anchors(key, config.eval.samples))(key)
     true_latents = np.asarray(latents, np.float64)
     encode = jax.jit(experiment.encode)
-    held_out_loss = _held_out(experiment, mesh, _objective_loss(experiment, mesh))
+    held_out_loss = _held_out(
+        experiment, mesh, lambda weights, pairs: experiment.loss(weights, pairs, mesh)
+    )
     floor_weights = Weights({}, {})
     floor = float(_held_out(experiment, mesh, _floor_loss(experiment, truth))(floor_weights))
 
@@ -117,7 +120,7 @@ def evaluate_checkpoint(workdir: Path) -> Mapping[str, Any]:
     }
     if restored.extra["untrained"] is not None:
         scores["untrained"] = restored.extra["untrained"]
-    loop.write_json(workdir / loop.EVAL_FILE, scores)
+    write_json(workdir / loop.EVAL_FILE, scores)
     return scores
 
 
@@ -128,21 +131,13 @@ def tabulate(workdir: Path) -> list[dict[str, Any]]:
       The rows of `evaluation.table`; none for a run without readouts.
     """
     config = loop.read_config(workdir)
-    scores = json.loads((workdir / loop.EVAL_FILE).read_text())
+    scores = json.loads((workdir / loop.EVAL_FILE).read_text(encoding="utf-8"))
     if "readouts" not in scores:
         return []
     name = objective_name(config.objective.kind)
     rows = table_rows(name, scores["readouts"], scores["strength_r2"], scores.get("untrained"))
     write_table(workdir, rows)
     return rows
-
-
-def _objective_loss(experiment: Experiment, mesh: Mesh) -> Callable[..., Array]:
-    def loss(weights: Weights, pairs: Pairs) -> Array:
-        views = split_views(experiment.encode(weights, join_views(pairs)))
-        return experiment.objective(weights.params["objective"], *views, pairs, mesh)[0]
-
-    return loss
 
 
 def _floor_loss(experiment: Experiment, truth: np.ndarray) -> Callable[..., Array]:

@@ -23,6 +23,14 @@ def objective_name(kind: str) -> str:
     return OBJECTIVE_NAMES.get(kind, kind)
 
 
+def by_objective(runs: Sequence[WorkDir]) -> dict[str, list[WorkDir]]:
+    """The runs of each objective, by what the page calls it."""
+    groups: dict[str, list[WorkDir]] = {}
+    for run in runs:
+        groups.setdefault(objective_name(run.kind), []).append(run)
+    return groups
+
+
 def percent(share: float) -> str:
     """A share as a percentage that never rounds an imperfect one up to 100."""
     if 0.9995 <= share < 1:
@@ -37,9 +45,7 @@ def join_words(parts: Sequence[str]) -> str:
 
 def summarize(runs: Sequence[WorkDir]) -> list[str]:
     """The findings in plain sentences, one objective after the other, then the contrast."""
-    groups: dict[str, list[WorkDir]] = {}
-    for run in runs:
-        groups.setdefault(objective_name(run.kind), []).append(run)
+    groups = by_objective(runs)
     sentences = [_recovery_sentence(name, group) for name, group in groups.items()]
     if len(groups) > 1:
         sentences.append(_contrast_sentence(groups))

@@ -2,14 +2,13 @@
 
 import csv
 import io
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aninfonce_jax.evaluation.files import write_bytes
 from aninfonce_jax.evaluation.workdir import as_number
+from aninfonce_jax.files import write_bytes, write_json
 
 FEATURES = ("backbone", "projector")
 # The five that the paper reads out and averages.
@@ -60,10 +59,9 @@ def write_table(workdir: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> lis
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
     writer.writerows([_csv_cell(row[column]) for column in COLUMNS] for row in rows)
-    full = json.dumps(_null_for_nan(list(rows)), indent=2, ensure_ascii=False, allow_nan=False)
     return [
         write_bytes(workdir / "table1.csv", text.getvalue().encode()),
-        write_bytes(workdir / "table1.json", f"{full}\n".encode()),
+        write_json(workdir / "table1.json", rows),
     ]
 
 
@@ -91,11 +89,3 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.1f}" if math.isfinite(value) else ""
-
-
-def _null_for_nan(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _null_for_nan(entry) for key, entry in value.items()}
-    if isinstance(value, list):
-        return [_null_for_nan(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

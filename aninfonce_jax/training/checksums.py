@@ -2,13 +2,14 @@
 
 import hashlib
 import json
-import os
 import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
+
+from aninfonce_jax.files import write_bytes
 
 SEAL = "SHA256SUMS"
 
@@ -57,9 +58,7 @@ def _digest_files(folder: pathlib.Path) -> dict[str, str]:
 def write_seal(folder: pathlib.Path) -> None:
     """Writes the digests of all files of a folder into it, as `sha256sum` would."""
     lines = [f"{digest}  {name}\n" for name, digest in _digest_files(folder).items()]
-    unfinished = folder / f"{SEAL}.tmp"
-    unfinished.write_text("".join(lines))
-    os.replace(unfinished, folder / SEAL)
+    write_bytes(folder / SEAL, "".join(lines).encode())
 
 
 def check_seal(folder: pathlib.Path) -> None:

@@ -7,7 +7,6 @@ signals.
 
 import dataclasses
 import json
-import os
 import signal
 import threading
 import time
@@ -23,10 +22,11 @@ from jax.sharding import Mesh, Sharding
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.training.checkpoint import Checkpoints
 from aninfonce_jax.training.feed import Feed
-from aninfonce_jax.training.metrics import MetricWriter, finite
+from aninfonce_jax.training.metrics import MetricWriter
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import Experiment, TrainState, build_experiment
 from aninfonce_jax.training.step import Metrics, Step, make_train_step
@@ -130,16 +130,9 @@ def read_config(workdir: Path) -> Config:
             f"{workdir} is not the work directory of a run: it has no {config_lib.CONFIG_FILE}"
         )
     try:
-        return config_lib.from_dict(json.loads(path.read_text())["config"])
+        return config_lib.from_dict(json.loads(path.read_text(encoding="utf-8"))["config"])
     except (json.JSONDecodeError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} can't be read as a config: {error}") from error
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Writes a JSON file whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(finite(value), indent=2, allow_nan=False))
-    os.replace(partial, path)
 
 
 def best_score(config: Config) -> str:

@@ -8,8 +8,6 @@ makes it wait.
 import contextlib
 import hashlib
 import json
-import math
-import os
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +15,8 @@ from typing import Any, Self, TextIO
 
 import jax
 import numpy as np
+
+from aninfonce_jax.files import finite, write_bytes
 
 Value = jax.Array | np.ndarray | float | Sequence[float]
 
@@ -164,9 +164,7 @@ def _trim(path: pathlib.Path, resume_step: int) -> None:
     kept = "".join(f"{text}\n" for text, row in rows if row["step"] <= resume_step).encode()
     if kept == path.read_bytes():
         return
-    unfinished = path.with_name(f"{path.name}.tmp")
-    unfinished.write_bytes(kept)
-    os.replace(unfinished, path)
+    write_bytes(path, kept)
 
 
 def _hold(value: Value) -> Any:
@@ -175,15 +173,6 @@ def _hold(value: Value) -> Any:
         value.copy_to_host_async()
         return value
     return np.array(value)
-
-
-def finite(value: Any) -> Any:
-    """Returns a JSON value with null, which strict JSON has, for NaN and infinities."""
-    if isinstance(value, dict):
-        return {name: finite(entry) for name, entry in value.items()}
-    if isinstance(value, list):
-        return [finite(entry) for entry in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _scalars(values: Mapping[str, Any]) -> dict[str, float]:

@@ -16,7 +16,7 @@ from aninfonce_jax.dgp.stream import LatentProcess, build_process
 from aninfonce_jax.models.encoders import MLP, build_encoder, build_image_encoder
 from aninfonce_jax.models.resnet import ImageEncoder
 from aninfonce_jax.training.feed import Feed, ImageFeed, NoFeed
-from aninfonce_jax.training.objective import Objective, build_objective
+from aninfonce_jax.training.objective import Objective, build_objective, join_views, split_views
 from aninfonce_jax.training.optimizer import build_optimizer
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
 
@@ -98,6 +98,11 @@ class Experiment:
             self._variables(weights), observations, train=True, mutable=list(weights.model_state)
         )
 
+    def loss(self, weights: Weights, pairs: Pairs, mesh: Mesh) -> Array:
+        """Returns the loss of pairs that are spread over the mesh, as in evaluation."""
+        views = split_views(self.encode(weights, join_views(pairs)))
+        return self.objective(weights.params["objective"], *views, pairs, mesh)[0]
+
     def init_state(self) -> TrainState:
         """Returns the state before the first step; may be traced."""
         seed = self.config.seed
@@ -130,27 +135,39 @@ class Experiment:
         return {"params": weights.params["encoder"], **weights.model_state}
 
 
+def build_source(config: Config) -> LatentProcess | ImagePairs:
+    """Builds what a run takes its pairs from.
+
+    Raises:
+      ConfigError: if the data-generating process can't be sampled, or the pictures are not
+        to be had, or not to be augmented so.
+    """
+    section = "data" if config.has_images else "dgp"
+    try:
+        if config.has_images:
+            return build_image_pairs(config.data)
+        return build_process(config.dgp, rng.stream(config.seed, "mixing"))
+    except ValueError as error:
+        raise ConfigError(f"config.{section} can't be built: {error}") from error
+
+
 def build_experiment(config: Config) -> Experiment:
     """Builds source, encoder, objective and optimiser.
 
     Raises:
-      ConfigError: if the data-generating process can't be sampled, or the pictures are not
-        to be had.
+      ConfigError: as `build_source`; or a batch is more than all pictures.
     """
-    section = "data" if config.has_images else "dgp"
-    try:
-        source = (
-            build_image_pairs(config.data)
-            if config.has_images
-            else build_process(config.dgp, rng.stream(config.seed, "mixing"))
-        )
-    except ValueError as error:
-        raise ConfigError(f"config.{section} can't be built: {error}") from error
+    source = build_source(config)
     if isinstance(source, ImagePairs) and len(source.train) < config.train.batch_size:
         raise ConfigError(
             f"train.batch_size={config.train.batch_size} is more than the {len(source.train):,} "
             f"pictures of {source.train.name}; lower it"
         )
+    return assemble(config, source)
+
+
+def assemble(config: Config, source: LatentProcess | ImagePairs) -> Experiment:
+    """Returns the parts of a run that takes its pairs from `source`."""
     return Experiment(
         config=config,
         source=source,

@@ -1,10 +1,10 @@
-import html.parser
 import json
 import re
 
 import pytest
 from image_workdirs import make_image_workdir
 from matplotlib.figure import Figure
+from page_outline import Outline
 
 from aninfonce_jax.evaluation import (
     image_charts,
@@ -16,30 +16,6 @@ from aninfonce_jax.evaluation import (
 )
 
 CHARTS = {"readouts", "strengths", "accuracy", "loss", "concentration", "rank"}
-
-
-class Rows(html.parser.HTMLParser):
-    """The cells of every row of every table."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.rows, self._cell = [], None
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self._cell = ""
-
-    def handle_endtag(self, tag):
-        if tag in ("td", "th"):
-            self.rows[-1].append(self._cell)
-            self._cell = None
-
-    def handle_data(self, data):
-        if self._cell is not None:
-            self._cell += data
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +40,7 @@ def text(image_page):
 
 
 def test_table_1_holds_the_rows_of_the_files_and_the_paper_s(folders, text):
-    rows = Rows(text).rows
+    rows = Outline(text).rows
     headings = [row[0] for row in rows if len(row) == 1]
     assert headings == [
         "Backbone", "Projector", "The paper’s backbone, CIFAR-10", "The paper’s projector, CIFAR-10"
@@ -99,7 +75,7 @@ def test_the_page_says_what_the_summary_and_the_training_say(folders, text):
         "20 min 34 s",
         "1,024",
         "3.1%",
-    ] in Rows(text).rows
+    ] in Outline(text).rows
     assert "could not be read" not in text
     assert "latent factor" not in text
 
@@ -137,7 +113,7 @@ def test_missing_pieces_are_shown_as_missing(tmp_path):
         json.dumps({"step": 20, "readouts": {"backbone": 3}, "untrained": [], "concentration": "?"})
     )
     page = report.write_report([folder], tmp_path / "out").read_text(encoding="utf-8")
-    rows = Rows(page).rows
+    rows = Outline(page).rows
     assert rows.count(["AnInfoNCE", *["–"] * 9]) == 2
     assert ["AnInfoNCE", *["–"] * 5, "20 of 2,000", "–", "–", "–"] in rows
     assert page.count("no data yet") == 4 + 2 + 2 + 2  # both layouts of the concentrations

@@ -10,6 +10,7 @@ from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.evaluation.interventions import READOUTS
+from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.state import build_experiment
@@ -58,7 +59,7 @@ def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
     row = dict.fromkeys([*READOUTS, "classes", "average"], 0.75)
     readouts = {"backbone": row, "projector": row | {"grey": 0.5}}
     strengths = {"backbone": {"hue": 0.1}, "projector": {"hue": 0.2}}
-    loop.write_json(
+    write_json(
         tmp_path / loop.EVAL_FILE,
         {"readouts": readouts, "strength_r2": strengths, "untrained": {"readouts": readouts}},
     )
@@ -74,7 +75,7 @@ def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
 
 def test_a_run_on_a_process_has_no_table(small_config, tmp_path):
     loop.prepare_workdir(tmp_path, small_config())
-    loop.write_json(tmp_path / loop.EVAL_FILE, {"r2": 0.5})
+    write_json(tmp_path / loop.EVAL_FILE, {"r2": 0.5})
     assert runner.tabulate(tmp_path) == []
 
 

@@ -1,9 +1,9 @@
-import html.parser
 import json
 import math
 import re
 
 import pytest
+from page_outline import Outline
 
 from aninfonce_jax.evaluation import report, workdir
 
@@ -13,36 +13,6 @@ def rewrite_rows(folder, change):
     path = folder / "metrics.jsonl"
     rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows if row is not None))
-
-
-class Outline(html.parser.HTMLParser):
-    """Collects what the assertions need: every tag with its attributes, and tables' cells."""
-
-    def __init__(self, page):
-        super().__init__()
-        self.tags = []
-        self.rows = []
-        self._cell = None
-        self.feed(page)
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self._cell = ""
-
-    def handle_endtag(self, tag):
-        if tag in ("td", "th"):
-            self.rows[-1].append(self._cell)
-            self._cell = None
-
-    def handle_data(self, data):
-        if self._cell is not None:
-            self._cell += data
-
-    def of(self, tag):
-        return [attrs for name, attrs in self.tags if name == tag]
 
 
 def test_the_table_holds_the_numbers_of_the_files(contrast, page):
