@@ -28,6 +28,7 @@ _FREE_ON_RESUME = (
     "log.",
     "checkpoint.",
     "train.devices",
+    "data.title",
     "data.folder",
     "data.workers",
     "data.threads",
@@ -122,6 +123,27 @@ def difference(old: Config, new: Config) -> dict[str, tuple[Any, Any]]:
     """Returns the fields, of those that matter to the result, in which two configs differ."""
     before, after = _result_values(old), _result_values(new)
     return {name: (before[name], after[name]) for name in before if before[name] != after[name]}
+
+
+def for_evaluation(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """Returns a trained run's config with changes that leave what was trained as it is.
+
+    Args:
+      config: of the run.
+      overrides: dotted names with their new values: of `eval`, or free on resuming.
+
+    Raises:
+      ConfigError: if another field is to change.
+    """
+    fixed = [name for name in overrides if not name.startswith((*_FREE_ON_RESUME, "eval."))]
+    if fixed:
+        raise ConfigError(
+            f"{', '.join(fixed)} can't be changed for a run that is trained; "
+            "leave it out, or train another run"
+        )
+    values = ConfigDict(to_dict(config))
+    values.update_from_flattened_dict(overrides)
+    return from_dict(values)
 
 
 def dispatch_steps(config: Config) -> int:

@@ -85,7 +85,8 @@ def _run(argv: list[str]) -> int:
     if values.mode == "report":
         return _report(_folders(values.workdir), Path(values.workdir.split(",")[0]))
     if values.mode == "eval":
-        return _evaluate(_folders(values.workdir))
+        overrides = config_flags.get_override_values(values["config"])
+        return _evaluate(_folders(values.workdir), Path(values.workdir.split(",")[0]), overrides)
     config = config_lib.from_dict(values.config)
     if values.mode == "preview":
         return _preview(config, Path(values.workdir or "."))
@@ -219,16 +220,20 @@ def _train(config: Config, workdir: Path, progress: Any, command: str) -> int:
     return _report(folders, workdir)
 
 
-def _evaluate(folders: list[Path]) -> int:
+def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -> int:
     from aninfonce_jax.console import print_scores
+    from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import evaluate_checkpoint
+    from aninfonce_jax.training.checkpoint import CheckpointError
 
     try:
-        print_scores({folder.name: evaluate_checkpoint(folder) for folder in folders})
+        print_scores({folder.name: evaluate_checkpoint(folder, overrides) for folder in folders})
     except FileNotFoundError as error:
         return complain(error, EXIT_USAGE)
+    except (CheckpointError, DataError) as error:
+        return complain(error, EXIT_FAILED)
     _print_readouts(folders)
-    return 0
+    return _report(folders, output)
 
 
 def _print_readouts(folders: list[Path]) -> None:
@@ -246,21 +251,32 @@ def _preview(config: Config, folder: Path) -> int:
     import numpy as np
 
     from aninfonce_jax import rng
-    from aninfonce_jax.data.images import ImagePairs
+    from aninfonce_jax.data.images import ImagePairs, choose
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.preview import write_preview
     from aninfonce_jax.training.state import build_source
 
     source = build_source(config)
     assert isinstance(source, ImagePairs)
+    # Pictures that no run learns from.
+    pictures = choose(source.test, _PREVIEW_PAIRS, config.seed)
     try:
-        with source.training_batches(_PREVIEW_PAIRS, seed=config.seed) as batches:
-            images = np.asarray(next(batches).image)
+        with source.evaluation_batches(pictures, len(pictures)) as batches:
+            batch = next(batches)
     except DataError as error:
         return complain(error, EXIT_USAGE)
     key = rng.at_step(rng.stream(config.seed, "data"), 0)
-    title = f"{source.train.name}, {config.data.augment}, strength {config.data.strength:g}"
-    path = write_preview(images, key, source.spec, folder / "preview.png", title=title)
+    title = f"{source.test.name}, {config.data.augment}, strength {config.data.strength:g}"
+    try:
+        path = write_preview(
+            np.asarray(batch.image)[batch.mask],
+            key,
+            source.spec,
+            folder / "preview.png",
+            title=title,
+        )
+    except OSError as error:
+        return complain(f"the preview can't be written: {error}", EXIT_USAGE)
     print(f"preview: {path}")
     return 0
 

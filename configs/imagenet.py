@@ -32,6 +32,7 @@ def get_config(variant: str = "infonce") -> ConfigDict:
     config = default_config()
     config.name = f"imagenet-{variant}"
     config.data.name = "folder"
+    config.data.title = "imagenet"
     config.data.folder = "data/imagenet"
     config.data.test_split = "validation"
     config.data.image_size = 256

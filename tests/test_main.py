@@ -101,9 +101,18 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
         assert run("--mode=eval", f"--workdir={tmp_path / kind}") == 0
         again = json.loads((tmp_path / kind / "eval.json").read_text())
         assert {**again, "seconds": 0} == {**final, "seconds": 0}
+        assert "evaluated_with" not in again
     (tmp_path / "report.html").unlink()
     assert run("--mode=report", f"--workdir={tmp_path}") == 0
     assert (tmp_path / "report.html").read_text() == page
+    capsys.readouterr()
+    one = f"--workdir={tmp_path / 'infonce'}"
+    assert run("--mode=eval", one, "--config.train.steps=9") == 2
+    assert "train.steps can't be changed for a run that is trained" in capsys.readouterr().err
+    assert run("--mode=eval", one, "--config.eval.samples=32") == 0
+    changed = json.loads((tmp_path / "infonce" / "eval.json").read_text())
+    assert changed["evaluated_with"] == {"eval.samples": 32}
+    assert (tmp_path / "infonce" / "report.html").exists()
 
 
 def test_preview_writes_a_sheet_or_says_what_is_wrong(image_folder, tmp_path, capsys):

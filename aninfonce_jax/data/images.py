@@ -72,15 +72,16 @@ class ImagePairs:
 def choose(source: ImageSource, count: int, seed: int) -> ImageSource:
     """Returns `count` examples of a source, drawn without replacement; 0 or too many: all.
 
+    In drawn order in any case: folders come sorted by class, and a readout keeps the last
+    examples for validation.
+
     Args:
-      source: the examples, in any order: folders come sorted by class.
+      source: the examples, in any order.
       count: how many to draw.
       seed: of the draw; raw generator output, which every version of NumPy gives alike.
     """
-    if not 0 < count < len(source):
-        return source
     draws = np.random.Philox(np.random.SeedSequence([seed])).random_raw(len(source))
-    return Subset(source, np.argsort(draws, kind="stable")[:count])
+    return Subset(source, np.argsort(draws, kind="stable")[: count or len(source)])
 
 
 def build_image_pairs(config: DataConfig) -> ImagePairs:

@@ -10,6 +10,7 @@ import numpy as np
 from aninfonce_jax.evaluation.image_figures import STRENGTHS
 from aninfonce_jax.evaluation.image_summary import readout_rows, summarize_images
 from aninfonce_jax.evaluation.paper_table import PaperTable, paper_table
+from aninfonce_jax.evaluation.summary import join_words
 from aninfonce_jax.evaluation.table import FEATURES, READOUTS, UNTRAINED
 from aninfonce_jax.evaluation.wording import MISSING, format_duration, format_score, format_steps
 from aninfonce_jax.evaluation.workdir import WorkDir, as_number
@@ -54,6 +55,7 @@ def image_context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, A
         "summary": summarize_images(runs),
         "readout_columns": READOUTS,
         "readout_parts": readout_parts(runs, labels),
+        "never_applied": _never_applied(runs),
         "papers": known,
         "paper_parts": [part for paper in known for part in _paper_parts(paper)],
         "columns": list(_COLUMNS.values()),
@@ -157,11 +159,17 @@ def _median(run: WorkDir, key: str) -> float:
     return float(np.median(known)) if known else math.nan
 
 
+def _never_applied(runs: Sequence[WorkDir]) -> str:
+    """The augmentations that are read out of some run but were no part of its training."""
+    names = [name for run in runs for name in run.final.get("never_applied") or ()]
+    return join_words(list(dict.fromkeys(names))) if names else ""
+
+
 def _unreadable(runs: Sequence[WorkDir], labels: Sequence[str]) -> list[str]:
-    """The runs that met images they could not read, and how many."""
+    """The runs that met images they could not read, and how many, in training or evaluation."""
     notes = []
     for run, label in zip(runs, labels, strict=True):
-        counts = [as_number(row.get("unreadable_images")) for row in run.train]
+        counts = [as_number(row.get("unreadable_images")) for row in (*run.train, run.final)]
         most = max((count for count in counts if math.isfinite(count)), default=0)
         if most:
             notes.append(f"{label} {most:,.0f}")

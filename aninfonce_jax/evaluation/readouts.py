@@ -87,7 +87,7 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
             }
         if full:
             scores |= _augmentation_readouts(reader, weights, classes)
-        return scores
+        return {**scores, "unreadable_images": reader.unreadable}
 
     return evaluate
 
@@ -111,6 +111,7 @@ class _Reader:
         self._intervene = jax.jit(self._views_with, static_argnames=("readout", "strength"))
         self._encode = jax.jit(self._encode_layers)
         self._loss = jax.jit(self._pair_loss)
+        self._unreadable: set[str] = set()
 
     def read(self, weights: Weights, pictures: ImageSource) -> tuple[Features, np.ndarray]:
         """Returns the features of pictures without augmentation, and their labels."""
@@ -161,7 +162,13 @@ class _Reader:
             for number in range(config.eval.floor_batches):
                 batch = put(next(batches))
                 losses.append(self._loss(weights, rng.at_step(root, number), batch))
+            self._unreadable.update(batches.unreadable.values())
         return float(np.mean([float(loss) for loss in losses]))
+
+    @property
+    def unreadable(self) -> int:
+        """How many pictures had to be left out so far."""
+        return len(self._unreadable)
 
     def _batches(self, pictures: ImageSource) -> Iterator[ImageBatch]:
         with (
@@ -169,6 +176,7 @@ class _Reader:
             Prefetch(batches, to_devices(batch_sharding(self._mesh))) as ready,
         ):
             yield from ready
+            self._unreadable.update(batches.unreadable.values())
 
     def _views_with(
         self, key: Array, images: Array, *, readout: str, strength: Any
@@ -225,7 +233,14 @@ def _augmentation_readouts(
         row["average"] = float(np.mean([row[name] for name in AVERAGED]))
         if layer in classes:
             row["classes"] = classes[layer]
-    return {"readouts": readouts, "strength_r2": strengths}
+    spec = reader.source.spec
+    return {
+        "readouts": readouts,
+        "strength_r2": strengths,
+        "never_applied": [
+            name for name in interventions.READOUTS if not interventions.occurs(spec, name)
+        ],
+    }
 
 
 def _applied_accuracy(without: list[np.ndarray], applied: list[np.ndarray]) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from aninfonce_jax import rng
-from aninfonce_jax.config import check_devices
+from aninfonce_jax.config import check_devices, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
 from aninfonce_jax.evaluation import identifiability
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
@@ -96,14 +96,20 @@ def recovery_scores(latents: np.ndarray, features: np.ndarray, truth: np.ndarray
     return scores
 
 
-def evaluate_checkpoint(workdir: Path) -> Mapping[str, Any]:
+def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
     """Recomputes every score from the latest checkpoint in `workdir` and writes them there.
 
+    Args:
+      workdir: of the run.
+      overrides: what to change in its config; see `config.for_evaluation`.
+
     Raises:
-      ConfigError: if the folder holds no run.
+      ConfigError: if the folder holds no run, or the changes are none of evaluation.
+      CheckpointError: if no checkpoint is whole.
       FileNotFoundError: if the run has not saved a checkpoint yet.
     """
-    config = loop.read_config(workdir)
+    trained = loop.read_config(workdir)
+    config = for_evaluation(trained, overrides)
     mesh = make_mesh(check_devices(config, jax.local_device_count()))
     experiment = build_experiment(config)
     if not (workdir / loop.CHECKPOINT_FOLDER).exists():
@@ -118,7 +124,9 @@ def evaluate_checkpoint(workdir: Path) -> Mapping[str, Any]:
         "parameters": loop.count_parameters(restored.state),
         "seconds": restored.extra["seconds"],
     }
-    if restored.extra["untrained"] is not None:
+    if config.eval != trained.eval:
+        scores["evaluated_with"] = dict(overrides)
+    elif restored.extra["untrained"] is not None:  # scored in the same way
         scores["untrained"] = restored.extra["untrained"]
     write_json(workdir / loop.EVAL_FILE, scores)
     return scores

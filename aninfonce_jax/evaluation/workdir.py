@@ -53,8 +53,8 @@ class WorkDir:
 
     @property
     def dataset(self) -> str:
-        """The name of the images' data set; "" for a run on synthetic data."""
-        return str(self.config.get("data.name") or "")
+        """What the images' data set is called; "" for a run on synthetic data."""
+        return str(self.config.get("data.title") or self.config.get("data.name") or "")
 
     @property
     def dim(self) -> int:
@@ -109,6 +109,8 @@ def read_workdir(path: pathlib.Path) -> WorkDir:
             f'{path} holds no evaluation yet (no row with "split": "eval" in metrics.jsonl); '
             "wait for the first one, or lower eval.every"
         )
+    # Evaluated once more in another way than the run itself did.
+    config |= last.get("evaluated_with") or {}
     evals = evals or [last]
     if last.get("step") in (None, evals[-1].get("step")):
         last = {**evals[-1], **{key: value for key, value in last.items() if value is not None}}

@@ -44,7 +44,15 @@ class Evaluate(Protocol):
 EVAL_FILE = "eval.json"
 CHECKPOINT_FOLDER = "checkpoints"
 # Scores that go to EVAL_FILE alone, not into every row of the metrics.
-DETAILS = ("map", "concentration_true", "spread", "readouts", "strength_r2", "untrained")
+DETAILS = (
+    "map",
+    "concentration_true",
+    "spread",
+    "readouts",
+    "strength_r2",
+    "never_applied",
+    "untrained",
+)
 # Scores shown beside the progress line, in this order, where they exist.
 _SHOWN = ("loss", "r2", "r2_content", "r2_style", "knn_accuracy", "probe_accuracy")
 # Scores of the start that the last evaluation repeats: what the network shows untrained.

@@ -53,8 +53,12 @@ def test_what_is_chosen_is_fixed_and_comes_from_all_classes(source):
     assert {chosen[i].label for i in range(20)} == {0, 1}
     assert ids == [choose(source.train, 20, seed=1)[i].id for i in range(20)]
     assert ids != [choose(source.train, 20, seed=2)[i].id for i in range(20)]
-    assert choose(source.train, 0, seed=1) is source.train
-    assert choose(source.train, 999, seed=1) is source.train
+    for count in (0, 999):
+        whole = choose(source.train, count, seed=1)
+        assert sorted(whole[i].id for i in range(len(whole))) == sorted(
+            source.train[i].id for i in range(len(source.train))
+        )
+        assert {whole[i].label for i in range(20)} == {0, 1}
 
 
 def test_a_missing_split_is_a_clear_error(image_folder):

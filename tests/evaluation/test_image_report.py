@@ -1,5 +1,6 @@
 import json
 import re
+import shutil
 
 import pytest
 from image_workdirs import make_image_workdir
@@ -161,6 +162,20 @@ def test_unreadable_images_are_said(folders):
     run = workdir.read_workdir(folders[1])
     run.train[-1]["unreadable_images"] = 1234
     assert image_report.image_context([run], ["AnInfoNCE"])["unreadable"] == ["AnInfoNCE 1,234"]
+    run.train[-1]["unreadable_images"] = 0
+    run.final["unreadable_images"] = 7  # in evaluation alone
+    assert image_report.image_context([run], ["AnInfoNCE"])["unreadable"] == ["AnInfoNCE 7"]
+
+
+def test_readouts_of_what_training_never_did_are_said(folders, tmp_path):
+    folder = shutil.copytree(folders[1], tmp_path / "an")
+    last = json.loads((folder / "eval.json").read_text())
+    (folder / "eval.json").write_text(json.dumps(last | {"never_applied": ["crop", "blur"]}))
+    page = report.write_report([folder], tmp_path / "out").read_text(encoding="utf-8")
+    assert "Training never applied crop and blur" in page
+    assert "Training never applied" not in report.write_report(
+        [folders[1]], tmp_path / "other"
+    ).read_text(encoding="utf-8")
 
 
 def test_dots_and_profiles_are_where_the_files_say(folders):

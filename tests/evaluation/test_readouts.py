@@ -1,6 +1,7 @@
 import csv
 import dataclasses
 import json
+import shutil
 
 import jax
 import numpy as np
@@ -42,6 +43,8 @@ def test_readouts_of_both_layers(image_config, strength, context):
         assert set(row) == {*READOUTS, "average", "classes"}
         assert all(0 <= value <= 1 for value in row.values())
         assert set(scores["strength_r2"][layer]) == set(READOUTS) - {"grey"}
+    assert scores["never_applied"] == ["blur"]  # simclr_cifar has none
+    assert scores["unreadable_images"] == 0
 
 
 def test_too_few_pictures_for_a_class_readout_are_a_clear_error(image_config):
@@ -49,8 +52,23 @@ def test_too_few_pictures_for_a_class_readout_are_a_clear_error(image_config):
         scores_of(image_config(eval__train_images=2), 1, full=False)
 
 
-def test_a_loss_that_no_batch_of_test_pictures_can_have_is_missing(image_config):
-    assert np.isnan(scores_of(image_config(train__batch_size=24), 1, full=False)["loss"])
+def test_what_the_test_pictures_can_t_give_is_missing_or_counted(
+    image_config, image_folder, tmp_path
+):
+    folder = shutil.copytree(image_folder, tmp_path / "pictures")
+    (folder / "test" / "a" / "broken.JPEG").write_bytes(b"not a picture")
+    config = image_config(
+        train__batch_size=24, data__folder=str(folder), data__max_bad_share=0.1, eval__test_images=0
+    )
+    scores = scores_of(config, 1, full=False)
+    assert np.isnan(scores["loss"])  # 21 pictures fill no batch
+    assert scores["unreadable_images"] == 1
+    assert 0 <= scores["knn_accuracy"] <= 1
+
+
+def test_a_readout_takes_whole_folders_though_they_are_sorted_by_class(image_config):
+    scores = scores_of(image_config(eval__train_images=0), 1, full=False)
+    assert 0 <= scores["probe_accuracy"] <= 1
 
 
 def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):

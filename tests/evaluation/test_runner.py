@@ -71,10 +71,10 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
 
 def test_eval_mode_needs_a_run_and_a_checkpoint(small_config, tmp_path):
     with pytest.raises(ConfigError, match="is not the work directory of a run"):
-        runner.evaluate_checkpoint(tmp_path)
+        runner.evaluate_checkpoint(tmp_path, {})
     loop.prepare_workdir(tmp_path, small_config())
     with pytest.raises(FileNotFoundError, match="has no checkpoint yet; train it first"):
-        runner.evaluate_checkpoint(tmp_path)
+        runner.evaluate_checkpoint(tmp_path, {})
 
 
 def test_scores_along_a_run_use_the_same_data(small_config):
