@@ -81,7 +81,6 @@ class DataConfig:
     """Pictures as the source of pairs, in place of the data-generating process."""
 
     name: str = _field("", "mnist, cifar10, folder or tfds:NAME; empty: no pictures, but dgp")
-    title: str = _field("", "what reports call the data set; empty: its name")
     folder: str = _field("", "where the data set is; for TFDS, its data_dir")
     train_split: str = _field("train", "split to train on, and to fit readouts on")
     test_split: str = _field("test", "split that readouts are scored on")
@@ -94,6 +93,7 @@ class DataConfig:
     workers: int = _field(0, "processes that load pictures; 0: threads of this one")
     threads: int = _field(2, "threads that load pictures, in each process")
     max_bad_share: float = _field(0.01, "share of unreadable pictures that is put up with")
+    title: str = _field("", "what reports call the data set; empty: its name")
 
 
 @dataclasses.dataclass(frozen=True)
