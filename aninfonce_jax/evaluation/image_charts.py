@@ -20,6 +20,7 @@ from aninfonce_jax.evaluation.image_figures import (
     draw_profile,
     draw_rank,
     draw_readouts,
+    draw_spread,
     draw_strengths,
     is_repeat,
 )
@@ -58,6 +59,7 @@ def image_run(run: WorkDir, label: str, color: str) -> ImageRun:
         strengths=_readings(run.final, before, "strength_r2", STRENGTHS),
         concentration_first=profiles[0],
         concentration_last=profiles[-1],
+        spread=_profile(run.final.get("spread")),
     )
 
 
@@ -66,9 +68,9 @@ def _column(rows: Sequence[Mapping[str, Any]], key: str) -> np.ndarray:
 
 
 def _profile(values: Any) -> np.ndarray:
-    """[outputs] the known Λ̂ from large to small; empty if there are none."""
+    """[outputs] the known values from large to small; empty if there are none."""
     numbers = [as_number(value) for value in values] if isinstance(values, list) else []
-    return np.array(sorted((value for value in numbers if value > 0), reverse=True))
+    return np.array(sorted((value for value in numbers if value >= 0), reverse=True))
 
 
 def _readings(
@@ -91,7 +93,7 @@ def draw_image_charts(runs: Sequence[ImageRun], folder: pathlib.Path) -> dict[st
       folder: an existing folder.
 
     Returns:
-      The charts by name: readouts, strengths, accuracy, loss, concentration, rank.
+      The charts by name: readouts, strengths, accuracy, loss, concentration, rank, spread.
     """
     with matplotlib.rc_context(STYLE):
         charts = [
@@ -116,7 +118,14 @@ def draw_image_charts(runs: Sequence[ImageRun], folder: pathlib.Path) -> dict[st
                 [(run.label, functools.partial(draw_loss, run=run, runs=runs)) for run in runs],
                 folder,
             ),
-            _profile_chart(runs, folder),
+            _sorted_chart(
+                "concentration",
+                "Learned concentration Λ̂ of every output",
+                [Key("at the first evaluation", "muted", "dash")],
+                draw_profile,
+                runs,
+                folder,
+            ),
             panel_chart(
                 "rank",
                 "Effective rank of the features",
@@ -127,6 +136,7 @@ def draw_image_charts(runs: Sequence[ImageRun], folder: pathlib.Path) -> dict[st
                 ],
                 folder,
             ),
+            _sorted_chart("spread", "Spread of every output", [], draw_spread, runs, folder),
         ]
     return {chart.name: chart for chart in charts}
 
@@ -161,14 +171,15 @@ def _dot_chart(
     return panel_chart(name, title, keys, panels, folder, size)
 
 
-def _profile_chart(runs: Sequence[ImageRun], folder: pathlib.Path) -> Chart:
-    keys = [*_run_keys(runs, "line"), Key("at the first evaluation", "muted", "dash")]
-    draw = functools.partial(draw_profile, runs=runs)
-    return overview_chart(
-        "concentration",
-        "Learned concentration Λ̂ of every output",
-        keys,
-        ((8.8, 3.2), draw),
-        ((3.9, 3.0), draw),
-        folder,
-    )
+def _sorted_chart(
+    name: str,
+    title: str,
+    keys: Sequence[Key],
+    draw: Callable[..., None],
+    runs: Sequence[ImageRun],
+    folder: pathlib.Path,
+) -> Chart:
+    """One wide panel with a line per run through its sorted outputs."""
+    bound = functools.partial(draw, runs=runs)
+    keys = [*_run_keys(runs, "line"), *keys]
+    return overview_chart(name, title, keys, ((8.8, 3.2), bound), ((3.9, 3.0), bound), folder)

@@ -52,6 +52,7 @@ class ImageRun(Curves):
       strengths: by features, R² for each of `STRENGTHS`.
       concentration_first: [outputs] Λ̂ at the first evaluation, large to small; may be empty.
       concentration_last: [outputs] Λ̂ at the last evaluation, large to small; may be empty.
+      spread: [outputs] how much each varies at the last evaluation, large to small; may be empty.
     """
 
     curves: Mapping[str, np.ndarray]
@@ -60,6 +61,7 @@ class ImageRun(Curves):
     strengths: Mapping[str, Readings]
     concentration_first: np.ndarray
     concentration_last: np.ndarray
+    spread: np.ndarray
 
 
 def is_repeat(index: int) -> bool:
@@ -168,20 +170,13 @@ def _draw_dots(
 
 def draw_profile(ax: Axes, runs: Sequence[ImageRun]) -> None:
     """The learned Λ̂ from large to small, at the first evaluation (dashed) and at the last."""
-    for index, run in enumerate(runs):
-        for values, last in ((run.concentration_first, False), (run.concentration_last, True)):
-            ax.plot(
-                np.arange(1, values.size + 1),
-                values,
-                color=COLORS[run.color],
-                lw=2.0 if last else 1.2,
-                ls=(_DOTTED if is_repeat(index) else "-") if last else _DASHED,
-                marker=point_marker(values.size) if last else "",
-                ms=4,
-            )
+    for run in runs:
+        values = run.concentration_first
+        ranks = np.arange(1, values.size + 1)
+        ax.plot(ranks, values, color=COLORS[run.color], lw=1.2, ls=_DASHED)
+    _draw_sorted(ax, runs, [run.concentration_last for run in runs])
     ax.set_xlabel("output of the projector, by its Λ̂")
     ax.set_ylabel("learned Λ̂")
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     every = [np.r_[run.concentration_first, run.concentration_last] for run in runs]
     shown = finite(np.concatenate(every))
     shown = shown[shown > 0]
@@ -189,6 +184,32 @@ def draw_profile(ax: Axes, runs: Sequence[ImageRun]) -> None:
         say_nothing_recorded(ax, "no data yet")
         return
     _log_axis(ax, shown.min(), shown.max())
+
+
+def draw_spread(ax: Axes, runs: Sequence[ImageRun]) -> None:
+    """How much each output varies over test images, from large to small."""
+    _draw_sorted(ax, runs, [run.spread for run in runs])
+    ax.set_xlabel("output of the projector, by its spread")
+    ax.set_ylabel("spread")
+    shown = finite(np.concatenate([run.spread for run in runs]))
+    ax.set_ylim(0, 1.12 * shown.max(initial=1.0))
+    if not shown.size:
+        say_nothing_recorded(ax, "no data yet")
+
+
+def _draw_sorted(ax: Axes, runs: Sequence[ImageRun], values: Sequence[np.ndarray]) -> None:
+    """A line per run through values [outputs] that are sorted already."""
+    for index, (run, own) in enumerate(zip(runs, values, strict=True)):
+        ax.plot(
+            np.arange(1, own.size + 1),
+            own,
+            color=COLORS[run.color],
+            lw=2.0,
+            ls=_DOTTED if is_repeat(index) else "-",
+            marker=point_marker(own.size),
+            ms=4,
+        )
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 
 def _log_axis(ax: Axes, low: float, high: float) -> None:

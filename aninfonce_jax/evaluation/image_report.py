@@ -1,6 +1,7 @@
 """What the page of image runs says: its tables, and the numbers beside its figures."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -65,7 +66,8 @@ def image_context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, A
         ],
         "unreadable": _unreadable(runs, labels),
         "notes": _notes(runs, labels),
-        "profile": _listed(runs, labels, _profile_note),
+        "profile": _listed(runs, labels, functools.partial(_range_note, key="concentration")),
+        "spread": _listed(runs, labels, functools.partial(_range_note, key="spread")),
     }
 
 
@@ -220,8 +222,8 @@ def _notes(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, list[str
     }
 
 
-def _profile_note(run: WorkDir) -> str:
-    values = run.final.get("concentration")
+def _range_note(run: WorkDir, key: str) -> str:
+    values = run.final.get(key)
     known = [as_number(value) for value in values] if isinstance(values, list) else []
     known = [value for value in known if math.isfinite(value)]
     return f"from {max(known):.3g} down to {min(known):.3g}" if known else ""

@@ -102,7 +102,7 @@ def make_image_workdir(
 
     last = {
         **{key: value for key, value in rows[-1].items() if key != "split"},
-        "spread": [0.08] * dim,
+        "spread": np.linspace(0.2, 1.4, dim).tolist(),
         "parameters": 11_234_567,
         "seconds": 1234.5,
         "chance": 0.1,

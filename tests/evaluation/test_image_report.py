@@ -16,7 +16,7 @@ from aninfonce_jax.evaluation import (
     workdir,
 )
 
-CHARTS = {"readouts", "strengths", "accuracy", "loss", "concentration", "rank"}
+CHARTS = {"readouts", "strengths", "accuracy", "loss", "concentration", "rank", "spread"}
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +117,7 @@ def test_missing_pieces_are_shown_as_missing(tmp_path):
     rows = Outline(page).rows
     assert rows.count(["AnInfoNCE", *["–"] * 9]) == 2
     assert ["AnInfoNCE", *["–"] * 5, "20 of 2,000", "–", "–", "–"] in rows
-    assert page.count("no data yet") == 4 + 2 + 2 + 2  # both layouts of the concentrations
+    assert page.count("no data yet") == 4 + 2 + 2 + 2 + 2  # both layouts of the last two
     assert "no loss was recorded" in page
     assert "no readouts were recorded yet" in page
     assert "The paper" not in page
@@ -192,11 +192,15 @@ def test_dots_and_profiles_are_where_the_files_say(folders):
     names = [label.get_text() for label in ax.get_yticklabels()]
     assert names == list(image_figures.AUGMENTATIONS)
     ax = Figure().add_subplot()
+    image_figures.draw_spread(ax, runs)
+    assert all(len(line.get_ydata()) == 128 for line in ax.get_lines())
+    assert ax.get_lines()[0].get_ydata()[0] == pytest.approx(1.4)
+    ax.clear()
     image_figures.draw_profile(ax, runs)
     assert ax.get_yscale() == "log"
     assert ax.lines[3].get_ydata().tolist() == last["concentration"]
-    assert len(set(ax.lines[1].get_ydata().tolist())) == 1, "InfoNCE has one value"
-    assert ax.lines[2].get_ydata()[0] < ax.lines[3].get_ydata()[0], "first, then last"
+    assert len(set(ax.lines[2].get_ydata().tolist())) == 1, "InfoNCE has one value"
+    assert ax.lines[1].get_ydata()[0] < ax.lines[3].get_ydata()[0], "first, then last"
 
 
 def test_a_run_beyond_the_colours_is_drawn_differently():
