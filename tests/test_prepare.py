@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import subprocess
@@ -28,11 +29,16 @@ def run(*arguments):
         (["mnist", "--from=a", "--to=b", "--fast"], "unrecognized arguments: --fast"),
         (["mnist", "--from=a", "--to=b", "--name=c"], "--name is for `folder`; mnist has a name"),
         (["mnist", "--from=a", "--to=b", "--threads=0"], "--threads must be at least 1, got 0"),
-        (["mnist", "--from=nowhere", "--to=b"], "folder nowhere does not exist; expected the four"),
+        (["mnist", "--from=nowhere", "--to=b"], "nowhere does not exist; expected the four"),
         (["cifar10", "--from=nowhere", "--to=b"], "expected cifar-10-batches-bin, or what holds"),
         (["imagenet", "--from=nowhere", "--to=b"], "expected <split>/<class>/*.JPEG in it"),
         (["folder", "--from=empty", "--to=b"], "empty holds no <split>/<class> folders; expected"),
         (["folder", "--from=flat", "--to=b"], "flat holds no <split>/<class> folders; expected"),
+        (["folder", "--from=file", "--to=b"], "file is a file, not a folder; expected <split>"),
+        (["mnist", "--from=file", "--to=b"], "file is a file, not a folder; expected the four"),
+        (["cifar10", "--from=file", "--to=b"], "file is a file, not a folder; expected cifar"),
+        (["folder", "--from=ok", "--to=file"], "file is a file, not a folder; choose another"),
+        (["folder", "--from=ok", "--to=taken"], "taken/ok is a file, not a folder; choose"),
         (["folder", "--from=ok", "--to=b", "--name=My-Set"], "--name must be lower-case letters"),
         (["mnist", "--from=mnist", "--to=b"], "mnist must have 60,000 examples in train, got 12"),
         (["cifar10", "--from=.", "--to=b"], "cifar10 must have 50,000 examples in train, got 15"),
@@ -44,6 +50,9 @@ def test_bad_input_gets_one_line_and_exit_code_two(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "taken").mkdir()
+    for name in ("file", "taken/ok"):
+        (tmp_path / name).touch()
     write_folder(tmp_path / "flat", {"": {"train": 1}})
     write_folder(tmp_path / "ok", {"train": {"a": 1}, "val": {"a": 1}})
     write_mnist(tmp_path / "mnist")
@@ -91,11 +100,48 @@ def test_bad_images_are_listed_when_they_are_left_out(tmp_path, capsys):
     assert "(2 train)" in out
 
 
-def test_a_disk_that_fails_is_an_error_and_not_a_traceback(tmp_path, capsys):
+def test_what_can_not_be_opened_is_named_or_left_out(tmp_path, capsys):
+    write_folder(tmp_path / "ants", {"train": {"a": 3}})
+    images = tmp_path / "ants" / "train" / "a"
+    (images / "link.JPEG").symlink_to("nowhere")
+    (images / "folder.JPEG").mkdir()
+    command = ["folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}", "--name=some_ants"]
+    assert run(*command) == 2
+    err = capsys.readouterr().err
+    assert "JPEG'; fetch it again, remove it, or leave such images out with --skip_bad" in err
+    assert err.count("\n") == 1
+    for state in ("written", "already there"):
+        assert run(*command, "--skip_bad") == 0
+        out = capsys.readouterr().out
+        assert f"left out [Errno 2] No such file or directory: '{images}/link.JPEG'" in out
+        assert f"left out [Errno 21] Is a directory: '{images}/folder.JPEG'" in out
+        assert f"{state}: " in out
+        assert "(3 train)" in out
+
+
+def test_images_that_came_later_are_not_passed_over(tmp_path, capsys):
+    write_folder(tmp_path / "ants", {"train": {"a": 8}})
+    (tmp_path / "ants" / "train" / "a" / "bad.JPEG").touch()
+    command = ["folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'to'}", "--skip_bad"]
+    assert run(*command) == 0
+    assert run(*command) == 0
+    write_folder(tmp_path / "ants", {"train": {"b": 2}})
+    capsys.readouterr()
+    assert run(*command) == 2
+    assert capsys.readouterr().err == (
+        f"aninfonce_jax: {tmp_path / 'to' / 'ants' / '1.0.0'} is there already, with train 8 and 1 "
+        "left out; expected train 11: choose another --to, or remove it\n"
+    )
+
+
+def test_a_disk_that_fails_is_an_error_and_not_a_traceback(tmp_path, capsys, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     write_folder(tmp_path / "ants", {"train": {"a": 1}})
-    (tmp_path / "file").touch()
-    assert run("folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'file'}") == 1
-    assert "Not a directory" in capsys.readouterr().err
+    monkeypatch.setattr(prepare_lib, "prepare", full)
+    assert run("folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}") == 1
+    assert "No space left on device; the same command goes on" in capsys.readouterr().err
 
 
 def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from aninfonce_jax.data import raw_files
-from aninfonce_jax.data.source import NO_LABEL, DataError, Example, ImageSource
+from aninfonce_jax.data.source import NO_LABEL, DataError, Example, ImageSource, check_folder
 
 IMAGE_SUFFIXES = (".jpeg", ".jpg", ".png", ".webp", ".bmp")
 # What TFDS calls a split -> folders that hold it, by custom.
 _SPLIT_FOLDERS = {"validation": ("validation", "val", "valid")}
+_LAYOUT = "<split>/<class>/*.JPEG in it"
 _TFDS_PREFIX = "tfds:"
 # Features that TFDS data sets use to say which example a record is.
 _ID_FEATURES = ("id", "file_name", "filename", "image/filename")
@@ -117,8 +118,7 @@ class ImageFolder:
 
 
 def _split_folder(folder: Path, split: str) -> Path:
-    if not folder.is_dir():
-        raise DataError(f"folder {folder} does not exist; expected <split>/<class>/*.JPEG in it")
+    check_folder(folder, _LAYOUT)
     for name in _SPLIT_FOLDERS.get(split, (split,)):
         if (folder / name).is_dir():
             return folder / name
@@ -131,8 +131,7 @@ def _split_folder(folder: Path, split: str) -> Path:
 
 def _folder_splits(folder: Path) -> tuple[str, ...]:
     """Returns the names of the folders that hold folders, as TFDS would call them."""
-    if not folder.is_dir():
-        raise DataError(f"folder {folder} does not exist; expected <split>/<class>/*.JPEG in it")
+    check_folder(folder, _LAYOUT)
     official = {alias: split for split, names in _SPLIT_FOLDERS.items() for alias in names}
     return tuple(
         official.get(name, name) for name in _subfolders(folder) if _subfolders(folder / name)

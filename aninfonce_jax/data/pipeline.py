@@ -2,8 +2,9 @@
 
 A batch is a function of its number. Which examples it holds follows from the seed and that
 number alone, so the number is all that a checkpoint has to keep, and neither the number of
-hosts nor that of workers changes what is in a batch. Grain runs the loading: threads, worker
-processes, and shared memory on the way back.
+hosts nor that of workers changes what is in a batch. Grain runs ahead: a few batches in this
+process, or worker processes and shared memory on the way back. The threads share the rows of a
+batch, so that their number does not add to the memory.
 """
 
 import dataclasses
@@ -13,6 +14,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -61,9 +63,10 @@ class Loading:
 
     Attributes:
       workers: worker processes; 0 loads in this one.
-      threads: threads that load, in each process.
+      threads: threads that load, in each process; they share the rows of a batch.
       ahead: batches that each process holds ready.
-      max_bad_share: the share of a data set that may be unreadable.
+      max_bad_share: the share of the examples that may be unreadable. Unless it is 0, a single
+        one always may: of 64 examples it would be more than 1 %.
     """
 
     workers: int = 0
@@ -113,8 +116,9 @@ def training_batches(
             f"{len(source):,} examples; lower the batch size"
         )
     order = ShuffledOrder(len(source), seed)
-    loader = _TrainingLoader(source, decoder, rows, order)
-    return Batches(loader, len(source), _ENDLESS, start, loading or Loading())
+    loading = loading or Loading()
+    loader = _TrainingLoader(source, decoder, rows, order, _Threads(loading.threads))
+    return Batches(loader, len(source), _ENDLESS, start, loading)
 
 
 def evaluation_batches(
@@ -138,8 +142,9 @@ def evaluation_batches(
       loading: how the work is spread.
     """
     count = -(-len(source) // rows.batch_size)
-    loader = _EvaluationLoader(source, decoder, rows)
-    return Batches(loader, len(source), count, start, loading or Loading())
+    loading = loading or Loading()
+    loader = _EvaluationLoader(source, decoder, rows, _Threads(loading.threads))
+    return Batches(loader, len(source), count, start, loading)
 
 
 class Batches(Iterator[ImageBatch]):
@@ -166,8 +171,9 @@ class Batches(Iterator[ImageBatch]):
         self._count = count
         self._name = loader.source.name
         self._examples = examples
-        self._max_unreadable = int(loading.max_bad_share * examples)
         self._max_bad_share = loading.max_bad_share
+        self._threads = loader.threads
+        self._in_shared_memory = loading.workers > 0
         _check_shared_memory(loader, loading)
         self._iterator: Any = iter(_grain_dataset(loader, start, count, loading))
 
@@ -181,22 +187,30 @@ class Batches(Iterator[ImageBatch]):
         batch, unreadable = next(self._iterator)
         self.position += 1
         self.unreadable.update(unreadable)
-        if len(self.unreadable) > self._max_unreadable:
+        if self._too_many_unreadable():
             raise DataError(self._complaint())
-        # A copy, because a batch that someone keeps must not fill the machine's shared memory.
-        return ImageBatch(**{name: np.array(values) for name, values in batch.items()})
+        if self._in_shared_memory:
+            # A batch that someone keeps must not fill the machine's shared memory.
+            batch = {name: np.array(values) for name, values in batch.items()}
+        return ImageBatch(**batch)
 
     def close(self) -> None:
-        """Stops the workers."""
+        """Stops the workers and threads."""
         if self._iterator is not None:
             self._iterator.close()
             self._iterator = None
+            self._threads.shutdown(wait=False, cancel_futures=True)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _too_many_unreadable(self) -> bool:
+        count = len(self.unreadable)
+        allowed = 1 if self._max_bad_share > 0 else 0
+        return count > allowed and count / self._examples > self._max_bad_share
 
     def _complaint(self) -> str:
         last = list(self.unreadable.values())[-1]
@@ -213,22 +227,50 @@ class Batches(Iterator[ImageBatch]):
 _Loaded = tuple[dict[str, np.ndarray], dict[int, str]]
 
 
+class _Threads(ThreadPoolExecutor):
+    """Threads that stay behind where they are when a loader is sent to a worker process."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count, thread_name_prefix="load")
+        self.count = count
+
+    def __reduce__(self) -> tuple[Callable[[int], "_Threads"], tuple[int]]:
+        return _Threads, (self.count,)
+
+    def share(self, load: Callable[[range], dict[int, str]], rows: int) -> dict[int, str]:
+        """Calls `load` with a part of the rows in each thread; joins what it returns."""
+        # Large parts: handing small pictures over singly would take longer than they do.
+        size = max(1, -(-rows // self.count))
+        parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
+        unreadable: dict[int, str] = {}
+        for found in self.map(load, parts):
+            unreadable |= found
+        return unreadable
+
+
 @dataclasses.dataclass
 class _TrainingLoader:
     source: ImageSource
     decoder: Decoder
     rows: Rows
     order: ShuffledOrder
+    threads: _Threads
 
     def __call__(self, batch: int) -> _Loaded:
         positions = self.rows.positions(batch)
-        fields, unreadable = _empty(len(positions), self.decoder), dict[int, str]()
-        for row, (position, index) in enumerate(zip(positions, self.order(positions), strict=True)):
-            problem = _load(self.source, self.decoder, int(index), fields, row)
-            if problem is not None:
-                unreadable[int(index)] = problem
-                unreadable |= self._stand_in(fields, row, int(position))
-        return fields, unreadable
+        indices = self.order(positions).tolist()
+        fields = _empty(len(positions), self.decoder)
+
+        def load(part: range) -> dict[int, str]:
+            unreadable: dict[int, str] = {}
+            for row in part:
+                problem = _load(self.source, self.decoder, indices[row], fields, row)
+                if problem is not None:
+                    unreadable[indices[row]] = problem
+                    unreadable |= self._stand_in(fields, row, int(positions[row]))
+            return unreadable
+
+        return fields, self.threads.share(load, len(positions))
 
     def _stand_in(self, fields: dict[str, np.ndarray], row: int, position: int) -> dict[int, str]:
         """Fills a row with some readable example; returns those that were not."""
@@ -251,15 +293,22 @@ class _EvaluationLoader:
     source: ImageSource
     decoder: Decoder
     rows: Rows
+    threads: _Threads
 
     def __call__(self, batch: int) -> _Loaded:
         positions = self.rows.positions(batch)
-        fields, unreadable = _empty(len(positions), self.decoder), dict[int, str]()
-        for row, index in enumerate(positions[positions < len(self.source)]):
-            problem = _load(self.source, self.decoder, int(index), fields, row)
-            if problem is not None:
-                unreadable[int(index)] = problem
-        return fields, unreadable
+        indices = positions[positions < len(self.source)].tolist()
+        fields = _empty(len(positions), self.decoder)
+
+        def load(part: range) -> dict[int, str]:
+            unreadable: dict[int, str] = {}
+            for row in part:
+                problem = _load(self.source, self.decoder, indices[row], fields, row)
+                if problem is not None:
+                    unreadable[indices[row]] = problem
+            return unreadable
+
+        return fields, self.threads.share(load, len(indices))
 
 
 def _empty(rows: int, decoder: Decoder) -> dict[str, np.ndarray]:
@@ -296,10 +345,11 @@ def _grain_dataset(
     # of workers, and a position is a number. A rebuilt data set and not Grain's own state
     # restores it, because that state holds for one number of workers only.
     batches = grain.MapDataset.range(start, count).map(load)
+    # Grain's threads only wait for those of the loader, one for each batch: threads that are
+    # done with theirs begin the next one. What a worker has ready waits in shared memory.
+    at_once = 1 if loading.workers else loading.ahead
     dataset = batches.to_iter_dataset(
-        grain.ReadOptions(
-            num_threads=loading.threads, prefetch_buffer_size=max(loading.ahead, loading.threads)
-        )
+        grain.ReadOptions(num_threads=at_once, prefetch_buffer_size=at_once)
     )
     if not loading.workers:
         return dataset

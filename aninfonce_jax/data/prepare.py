@@ -12,6 +12,7 @@ import dataclasses
 import fcntl
 import functools
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -36,6 +37,10 @@ from aninfonce_jax.data.shards import (
     sync,
 )
 from aninfonce_jax.data.source import DataError, ImageSource
+from aninfonce_jax.files import write_json
+
+# Split -> the images that were left out; kept with the data set, to tell it from an older one.
+_SKIPPED = "skipped.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +89,7 @@ def prepare(
     if final.exists():
         return _check_finished(final, splits)
     work = final.with_name(f"{final.name}.incomplete")
-    work.mkdir(parents=True, exist_ok=True)
+    _make_folder(work)
     with _locked(work):
         plan = make_plan(work, target.name, splits, shard_bytes)
         journal = Journal(work, _fingerprint(target, splits, plan))
@@ -141,16 +146,27 @@ def _check_counts(target: Target, splits: Mapping[str, ImageSource]) -> None:
 
 
 def _check_finished(folder: Path, splits: Mapping[str, ImageSource]) -> Prepared:
-    """Accepts what an earlier preparation wrote if it has the examples of this one."""
+    """Accepts what an earlier preparation wrote if it had as many examples as this one."""
     have = _examples(folder)
     want = {split: len(source) for split, source in splits.items()}
-    # Unreadable images may have been left out.
-    if set(have) != set(want) or any(have[split] > want[split] for split in want):
+    record = folder / _SKIPPED
+    skipped = json.loads(record.read_text()) if record.exists() else {}
+    had = {split: count + len(skipped.get(split, ())) for split, count in have.items()}
+    lines = tuple(itertools.chain.from_iterable(skipped.values()))
+    if had != want:
+        left_out = f" and {len(lines):,} left out" if lines else ""
         raise DataError(
-            f"{folder} is there already, with {_shown(have)}; expected {_shown(want)}: "
+            f"{folder} is there already, with {_shown(have)}{left_out}; expected {_shown(want)}: "
             "choose another --to, or remove it"
         )
-    return Prepared(folder, have, (), fresh=False)
+    return Prepared(folder, have, lines, fresh=False)
+
+
+def _make_folder(work: Path) -> None:
+    for path in (work, *work.parents):
+        if path.exists() and not path.is_dir():
+            raise DataError(f"{path} is a file, not a folder; choose another --to")
+    work.mkdir(parents=True, exist_ok=True)
 
 
 def _shown(counts: Mapping[str, int]) -> str:
@@ -234,6 +250,12 @@ def _write_metadata(
         )
         for split, shards in by_split.items()
     ]
+    skipped = {
+        split: [line for written in shards for line in written.skipped]
+        for split, shards in by_split.items()
+    }
+    if any(skipped.values()):
+        write_json(work / _SKIPPED, skipped)
     tfds.folder_dataset.write_metadata(
         data_dir=work,
         features=features,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from aninfonce_jax.data.source import DataError, Example
+from aninfonce_jax.data.source import DataError, Example, check_folder
 
 SPLITS = ("train", "test")
 
@@ -154,8 +154,7 @@ def _check_labels(path: Path, labels: np.ndarray) -> None:
 
 def _idx_path(folder: Path, stem: str, axes: int) -> Path:
     """Returns the file of that stem under one of the names in use."""
-    if not folder.is_dir():
-        raise DataError(f"folder {folder} does not exist; expected the four idx files of MNIST")
+    check_folder(folder, "the four idx files of MNIST")
     names = [
         f"{stem}{dash}idx{axes}-ubyte{packed}" for dash in ("-", ".") for packed in (".gz", "")
     ]
@@ -192,10 +191,7 @@ def _read_idx(path: Path, axes: int) -> np.ndarray:
 def _cifar10_folder(folder: Path) -> Path:
     inner = folder / _CIFAR10_FOLDER
     found = inner if inner.is_dir() else folder
-    if not found.is_dir():
-        raise DataError(
-            f"folder {folder} does not exist; expected {_CIFAR10_FOLDER}, or what holds it"
-        )
+    check_folder(found, f"{_CIFAR10_FOLDER}, or what holds it")
     packed = next(iter(sorted(found.glob("cifar-10-binary.tar*"))), None)
     if packed is not None and not (found / _CIFAR10_FILES["train"][0]).exists():
         raise DataError(f"{packed} must be unpacked: tar xf {packed} -C {found}")

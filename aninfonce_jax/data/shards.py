@@ -18,7 +18,7 @@ from array_record.python.array_record_module import (  # type: ignore[import-unt
 from PIL import Image
 
 from aninfonce_jax.data.decode import CorruptImageError, decode
-from aninfonce_jax.data.source import DataError, ImageSource
+from aninfonce_jax.data.source import DataError, Example, ImageSource
 
 # Bounds what an interruption costs, and the number of files of ImageNet (about 1,100).
 SHARD_BYTES = 128 * 2**20
@@ -32,6 +32,8 @@ _SAMPLE = 100
 _WINDOW = 256
 # Examples that a thread takes at once: handing over small ones singly takes longer than they do.
 _PORTION = 16
+# Shuffled images that can't be read, one after the other: then it is not the images.
+_MAX_IN_A_ROW = 20
 
 Encoding = Literal["png", "jpeg"]
 
@@ -97,10 +99,10 @@ def make_plan(work: Path, name: str, splits: Mapping[str, ImageSource], shard_by
     total = 0
     for split, source in splits.items():
         sample = np.linspace(0, len(source) - 1, num=min(len(source), _SAMPLE), dtype=int)
-        examples = [source[index] for index in sample.tolist()]
+        examples = _readable(source, sample.tolist())
         ids += [example.id for example in examples]
         sizes = [_stored_bytes(example.image) for example in examples]
-        size = max(1, int(np.mean(sizes) * len(source)))
+        size = max(1, int(np.mean(sizes or [0]) * len(source)))
         total += size
         count = -(-size // shard_bytes)
         order = np.random.default_rng(_SHUFFLE_SEED).permutation(len(source))
@@ -109,6 +111,15 @@ def make_plan(work: Path, name: str, splits: Mapping[str, ImageSource], shard_by
             for number, indices in enumerate(np.array_split(order, count))
         ]
     return Plan(shards, total, ids)
+
+
+def _readable(source: ImageSource, indices: Sequence[int]) -> list[Example]:
+    """Returns those that can be opened; the writer will deal with the others."""
+    examples = []
+    for index in indices:
+        with contextlib.suppress(OSError):
+            examples.append(source[index])
+    return examples
 
 
 def _stored_bytes(image: np.ndarray | bytes) -> int:
@@ -174,7 +185,8 @@ class ShardWriter:
     ) -> Written:
         """Writes a shard, and gives it its name when it is whole."""
         partial = shard.path.with_name(f"{shard.path.name}.partial")
-        examples = payload = 0
+        examples = payload = in_a_row = 0
+        too_many = min(_MAX_IN_A_ROW, len(shard.indices))
         skipped = []
         # Images are compressed already. One record per chunk, as TFDS writes for random access.
         writer = ArrayRecordWriter(os.fspath(partial), "group_size:1,uncompressed")
@@ -186,8 +198,15 @@ class ShardWriter:
                 for record, problem in itertools.chain.from_iterable(done):
                     if record is None:
                         skipped.append(problem)
+                        in_a_row += 1
+                        if in_a_row == too_many:
+                            raise DataError(
+                                f"{source.name}: {in_a_row} images in a row can't be read, the "
+                                f"last was {problem}; check that the data is still there"
+                            )
                         continue
                     writer.write(record)
+                    in_a_row = 0
                     examples += 1
                     payload += len(record)
                 on_progress(start + len(window))
@@ -197,20 +216,26 @@ class ShardWriter:
 
     def _record(self, source: ImageSource, index: int) -> tuple[bytes | None, str]:
         """Returns an example as TFDS stores it, or None and what is wrong with it."""
-        example = source[index]
+        try:
+            example = source[index]
+        except OSError as error:  # a link to nowhere, a folder with the name of an image
+            return None, self._leave_out(source, str(error))
         try:
             image = _encode(example.image, self._target)
         except CorruptImageError as error:
-            problem = f"{example.id}: {error}"
-            if self._skip_bad:
-                return None, problem
-            raise DataError(
-                f"{source.name} has an image that can't be read, {problem}; fetch it again, "
-                "remove it, or leave such images out with --skip_bad"
-            ) from error
+            return None, self._leave_out(source, f"{example.id}: {error}")
         name = self._target.id_feature
         known_as = example.id.rpartition("/")[2] if name == "file_name" else example.id
         return _serialize({"image": image, "label": example.label, name: known_as.encode()}), ""
+
+    def _leave_out(self, source: ImageSource, problem: str) -> str:
+        """Returns what is wrong with an image, or raises it unless bad ones are left out."""
+        if self._skip_bad:
+            return problem
+        raise DataError(
+            f"{source.name} has an image that can't be read, {problem}; fetch it again, "
+            "remove it, or leave such images out with --skip_bad"
+        )
 
 
 def _serialize(fields: Mapping[str, bytes | int]) -> bytes:

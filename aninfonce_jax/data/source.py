@@ -1,5 +1,6 @@
 """What every data set is to the rest of the package: labelled images by number."""
 
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,6 +11,14 @@ NO_LABEL = -1
 
 class DataError(ValueError):
     """Files are missing, damaged or not what they should be; one line says what to do."""
+
+
+def check_folder(folder: Path, expected: str) -> None:
+    """Raises DataError, which says what was expected, unless there is such a folder."""
+    if folder.is_dir():
+        return
+    problem = "is a file, not a folder" if folder.exists() else "does not exist"
+    raise DataError(f"{folder} {problem}; expected {expected}")
 
 
 class Example(NamedTuple):

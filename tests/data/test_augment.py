@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from matplotlib.colors import hsv_to_rgb, rgb_to_hsv
 from PIL import Image, ImageEnhance, ImageFilter, ImageOps
 from real_images import cifar_images, imagenet_images, made_up_images
 
@@ -119,6 +120,16 @@ def test_blur_as_pillow(pictures):
     assert np.abs(got - expected)[inner].max() < 6 * LEVEL
     assert np.abs(got - expected)[inner].mean() < 0.8 * LEVEL
     assert np.abs(got - images / 255)[inner].mean() > 2 * LEVEL
+
+
+@pytest.mark.parametrize("turns", [-0.2, 0.07])
+def test_hue_as_matplotlib(pictures, turns):
+    """Pillow's own HSV has 256 hues; Matplotlib's, in NumPy's float64, is not rounded."""
+    images = square(pictures)
+    hsv = rgb_to_hsv(images / 255)
+    hsv[..., 0] = (hsv[..., 0] + turns) % 1
+    got = forced(images, jittered=True, hue=jnp.float32(turns))
+    np.testing.assert_allclose(got, hsv_to_rgb(hsv), atol=1e-5)
 
 
 def test_hue_of_pictures_turns_back(pictures):

@@ -2,6 +2,7 @@ import collections
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from aninfonce_jax.data.datasets import ImageFolder
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.order import Rows
 from aninfonce_jax.data.pipeline import Loading, evaluation_batches, training_batches
-from aninfonce_jax.data.source import DataError
+from aninfonce_jax.data.source import DataError, Subset
 
 DECODER = Decoder(8)
 
@@ -102,6 +103,44 @@ def test_threads_change_nothing(source, threads, ahead):
     assert_same(take(batches, 10), take(training_batches(source, DECODER, Rows(6), seed=3), 10))
 
 
+class Watched(Subset):
+    """A source that calls `on_read` with the index of what is read."""
+
+    def __init__(self, source, on_read):
+        super().__init__(source, np.arange(len(source)))
+        self.on_read = on_read
+
+    def __getitem__(self, index):
+        self.on_read(index)
+        return super().__getitem__(index)
+
+
+def test_threads_share_the_rows_of_a_batch(source):
+    together = threading.Barrier(3)
+
+    def meet(index):
+        if index < 6:
+            # Fails unless three rows of the first batch are read at the same time.
+            together.wait(timeout=60)
+
+    loading = Loading(threads=3, ahead=1)
+    batches = evaluation_batches(Watched(source, meet), DECODER, Rows(6), loading=loading)
+    assert take(batches, 1)[0].index.tolist() == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("threads", [1, 8])
+def test_threads_do_not_add_to_the_batches_held(source, threads):
+    read = []
+    loading = Loading(threads=threads, ahead=2)
+    watched = Watched(source, read.append)
+    with evaluation_batches(watched, DECODER, Rows(2), loading=loading) as batches:
+        next(batches)
+        # The batch handed out, and the two ahead of it.
+        wait_until(lambda: len(read) >= 6)
+        time.sleep(0.3)
+        assert sorted(read) == [0, 1, 2, 3, 4, 5]
+
+
 def test_worker_processes_change_nothing(damaged):
     """One worker from the start, two from a position; images that can't be read are told."""
     allowed = Loading(max_bad_share=0.5)
@@ -148,10 +187,14 @@ def test_workers_end_with_a_killed_parent(source, tmp_path):
     assert is_running(worker)
     parent.kill()
     parent.communicate()
+    wait_until(lambda: not is_running(worker))
+
+
+def wait_until(happened):
     deadline = time.monotonic() + 120
-    while is_running(worker) and time.monotonic() < deadline:
+    while not happened():
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert not is_running(worker)
 
 
 def is_running(process):
@@ -236,6 +279,20 @@ def test_too_many_unreadable_images_are_fatal(damaged):
         list(batches)
 
 
+def test_one_unreadable_image_is_not_too_many_of_a_few(damaged):
+    """Of 8 examples, one is more than a share of 0.01, which nobody means by it."""
+    one, two = (Subset(damaged, indices) for indices in (np.arange(8) + 6, np.arange(8)))
+    with evaluation_batches(one, DECODER, Rows(4)) as batches:
+        assert sum(batch.mask.sum() for batch in batches) == 7
+    for few, share in ((one, 0), (two, 0.01)):
+        loading = Loading(max_bad_share=share)
+        with (
+            evaluation_batches(few, DECODER, Rows(4), loading=loading) as batches,
+            pytest.raises(DataError, match=f"of 8 images .* more than a share of {share:g};"),
+        ):
+            list(batches)
+
+
 def test_a_data_set_that_went_away_is_fatal_at_once(tmp_path):
     write_folder(tmp_path, {"train": {"a": 30}})
     source = ImageFolder(tmp_path, "train")
@@ -264,8 +321,15 @@ def test_what_can_not_work_is_refused(source, monkeypatch):
 
 
 def test_a_closed_stream_has_ended(source):
+    before = loading_threads()
     batches = training_batches(source, DECODER, Rows(6), seed=0)
     next(batches)
+    assert loading_threads() - before
     batches.close()
     batches.close()
     assert list(batches) == []
+    wait_until(lambda: not loading_threads() - before)
+
+
+def loading_threads():
+    return {thread for thread in threading.enumerate() if thread.name.startswith("load")}

@@ -190,6 +190,18 @@ def test_an_unreadable_image_is_named_or_left_out(tmp_path, birds):
     assert not prepare(*birds, tmp_path / "tfds").fresh
 
 
+def test_images_that_went_away_are_not_left_out_in_silence(tmp_path, birds):
+    """Also of a split of fewer than are fatal in a row."""
+    for split, count in (("train", 20), ("val", 11)):
+        (tmp_path / "birds" / split).rename(tmp_path / split)
+        with pytest.raises(
+            DataError, match=rf"{count} images in a row can't be read, .*; check that the data is"
+        ):
+            prepare(*birds, tmp_path / "tfds", skip_bad=True)
+        (tmp_path / split).rename(tmp_path / "birds" / split)
+    assert prepare(*birds, tmp_path / "tfds", skip_bad=True).skipped == ()
+
+
 def test_odd_files_become_what_every_reader_decodes(tmp_path):
     """CMYK, alpha, other formats, and PNG under the name of JPEG."""
     folder = tmp_path / "odd" / "train" / "a"
