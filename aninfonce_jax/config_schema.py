@@ -126,6 +126,9 @@ class EncoderConfig:
     dtype: Literal["float32", "bfloat16"] = _field(
         "float32", "a ResNet computes in it; parameters, norms and loss are float32"
     )
+    remat: bool = _field(
+        False, "a ResNet's gradients compute part of its blocks again: less memory, more work"
+    )
 
 
 @dataclasses.dataclass(frozen=True)

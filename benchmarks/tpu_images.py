@@ -3,7 +3,7 @@
     pip install -e '.[tpu]'
     JAX_PLATFORMS=cpu python benchmarks/tpu_images.py [--config=configs/imagenet.py:aninfonce] \
         [--topology=v5e:4x4] [--batch-size=4096] [--objective=infonce] [--strategy=pallas] \
-        [--microbatches=4]
+        [--microbatches=4] [--no-remat]
 
 Compiles what a run of the config would: augmentation, encoder, loss, gradient and optimiser, for
 a batch split over the topology's chips. v5e:4x4 is a v5e-16; v5p:2x2x4 is a v5p-32, named after
@@ -152,11 +152,13 @@ def main() -> None:
     parser.add_argument("--objective", choices=("infonce", "aninfonce"))
     parser.add_argument("--strategy", help="of the loss; default: the config's")
     parser.add_argument("--microbatches", type=int)
+    parser.add_argument("--remat", action=argparse.BooleanOptionalAction)
     parser.add_argument("--text", help="a file to write the compiled program to")
     arguments = parser.parse_args()
     changes = {
         "train.batch_size": arguments.batch_size,
         "train.microbatches": arguments.microbatches,
+        "encoder.remat": arguments.remat,
         "objective.kind": arguments.objective,
         "objective.strategy": arguments.strategy,
     }

@@ -46,6 +46,7 @@ def get_config(variant: str = "infonce") -> ConfigDict:
     config.encoder.dim = 128
     config.encoder.output = "none"
     config.encoder.dtype = "bfloat16"
+    config.encoder.remat = True
 
     config.objective.kind = variant
     config.objective.negatives = "both"

@@ -151,6 +151,7 @@ def build_image_encoder(config: EncoderConfig) -> ImageEncoder:
             stem=config.stem,
             width=config.width,
             dtype=dtype,
+            remat=config.remat,
         ),
         projector=Projector(config.projector, config.dim, config.projector_norm, dtype),
     )

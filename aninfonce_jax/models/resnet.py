@@ -5,11 +5,14 @@ TPUs, and on GPUs with tensor cores.
 """
 
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend.core import Primitive
+from jax.extend.core.primitives import name_p, reduce_sum_p
 from jax.typing import DTypeLike
 
 from aninfonce_jax.types import Array
@@ -41,6 +44,19 @@ _conv = partial(
 # batch, and XLA adds the collectives. Flax takes mean and variance in float32 and normalises
 # in float32 for any `dtype`, which is that of the result only.
 _norm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5)
+
+# Marks the outputs of a branch's convolutions but its last, for `_keep`.
+_INNER_CONV = "inner_conv"
+
+
+def _keep(primitive: Primitive, *_: Any, **params: Any) -> bool:
+    """Whether a value inside a block is kept for the gradient rather than computed again.
+
+    Not kept are norms and activations, which cost next to nothing, and the last convolution:
+    a bottleneck's has a quarter of its work and two thirds of its output. The sums of the
+    norms are kept, as they are small, and dear: they run over whole maps and all devices.
+    """
+    return primitive is reduce_sum_p or (primitive is name_p and params["name"] == _INNER_CONV)
 
 
 def _padding(kernel: int) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -85,6 +101,7 @@ class ResidualBlock(nn.Module):
         for index, (channels, kernel, stride) in enumerate(layers, start=1):
             last = index == len(layers)
             residual = self._conv(residual, channels, kernel, stride, name=f"conv{index}")
+            residual = residual if last else checkpoint_name(residual, _INNER_CONV)
             # The branch starts at zero and the block as its shortcut: trains more stably
             # with large batches (Goyal et al. 2017).
             scale_init = nn.initializers.zeros if last else nn.initializers.ones
@@ -117,6 +134,7 @@ class ResNet(nn.Module):
       width: multiplies the 64 channels of the first stage, and with them all others.
       dtype: compute dtype, float32 or bfloat16. Parameters, statistics of the norms and
         the returned features are float32 in any case.
+      remat: whether gradients compute part of each block again, to keep less in memory.
 
     Raises:
       ValueError: on construction, for attributes other than these.
@@ -126,6 +144,7 @@ class ResNet(nn.Module):
     stem: Stem
     width: float = 1.0
     dtype: DTypeLike = jnp.float32
+    remat: bool = False
 
     def __post_init__(self) -> None:
         if self.depth not in DEPTHS:
@@ -182,16 +201,23 @@ class ResNet(nn.Module):
         x = nn.relu(x)
         if self.stem == "imagenet":
             x = nn.max_pool(x, (3, 3), strides=(2, 2), padding=_padding(3))
+
+        def apply(block: ResidualBlock, x: Array) -> Array:
+            return block(x, train=train)
+
+        if self.remat:
+            apply = nn.remat(apply, policy=_keep)
         blocks, bottleneck = DEPTHS[self.depth]
         for stage, count in enumerate(blocks):
             for index in range(count):
-                x = ResidualBlock(
+                block = ResidualBlock(
                     channels=self.channels * 2**stage,
                     stride=2 if stage > 0 and index == 0 else 1,
                     bottleneck=bottleneck,
                     dtype=self.dtype,
                     name=f"stage{stage + 1}_block{index + 1}",
-                )(x, train=train)
+                )
+                x = apply(block, x)
         return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
 
 

@@ -188,6 +188,37 @@ def test_gradients_are_finite_and_reach_everything(dtype):
     assert all(np.any(leaf) for leaf in jax.tree.leaves(result))
 
 
+def test_remat_changes_no_result():
+    variables, x = tiny_variables(), images()
+    remat = TINY.clone(remat=True)
+    expected, given = abstract(TINY, x.shape), abstract(remat, x.shape)
+    chex.assert_trees_all_equal_shapes_and_dtypes(given, expected)
+    results = gradients(variables, x, model=remat)
+    chex.assert_trees_all_close(results, gradients(variables, x, model=TINY), rtol=1e-3, atol=1e-3)
+
+
+def kept_for_gradients(model):
+    """Bytes that the forward pass of eight pictures leaves for the backward pass."""
+    x = jax.ShapeDtypeStruct((8, 224, 224, 3), jnp.float32)
+    _, variables = abstract(model, x.shape)
+
+    def backward(params, stats, x):
+        def features(params):
+            return model.apply(
+                {"params": params, "batch_stats": stats}, x, train=True, mutable=["batch_stats"]
+            )[0]
+
+        return jax.vjp(features, params)[1]
+
+    kept = jax.eval_shape(backward, variables["params"], variables["batch_stats"], x)
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+
+
+def test_remat_keeps_less():
+    model = ResNet(50, "imagenet", dtype=jnp.bfloat16)
+    assert kept_for_gradients(model.clone(remat=True)) < 0.3 * kept_for_gradients(model)
+
+
 def test_bfloat16_is_close_to_float32():
     variables, x = tiny_variables(), images()
     _, (features, stats) = gradients(variables, x, model=TINY.clone(dtype=jnp.bfloat16))
