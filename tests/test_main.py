@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import random
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from aninfonce_jax import config as config_lib
+from aninfonce_jax.evaluation import runner
 from aninfonce_jax.main import main
 from aninfonce_jax.training.metrics import read_metrics
 
@@ -140,6 +143,46 @@ NORMAL = [
     "--config.dgp.marginal=normal",
     "--config.dgp.conditional=normal",
 ]
+
+
+def terminate(function, *args, **kwargs):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return function(*args, **kwargs)
+
+
+def test_a_stop_in_the_last_evaluation_keeps_the_next_run_from_beginning(
+    tmp_path, capsys, monkeypatch
+):
+    make_evaluate = runner.make_evaluate
+
+    def make(*args):
+        evaluate = make_evaluate(*args)
+        scored = []
+
+        def run(weights, *, full):
+            scored.append(full)
+            finish = functools.partial(terminate, evaluate) if len(scored) == 2 else evaluate
+            return finish(weights, full=full)
+
+        return run
+
+    arguments = [*SMALL, *NORMAL, "--config.train.steps=4", f"--workdir={tmp_path}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "make_evaluate", make)
+        assert run(*arguments) == 75
+    assert "stopped at step 4 of 4; the state is saved; the same command" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["aninfonce"]
+    assert run(*arguments) == 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_stop_while_setting_up_asks_to_be_started_again(tmp_path, capsys, monkeypatch):
+    check = config_lib.check_devices
+    monkeypatch.setattr(config_lib, "check_devices", functools.partial(terminate, check))
+    assert run(*SMALL, f"--workdir={tmp_path / 'run'}") == 75
+    err = capsys.readouterr().err
+    assert "stopped before aninfonce began; the same command with --workdir=" in err
+    assert not (tmp_path / "run").exists()
 
 
 def start(workdir, *arguments):
