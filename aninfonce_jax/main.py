@@ -200,7 +200,7 @@ def _train_and_report(
 ) -> int:
     import jax
 
-    config_lib.check_devices(config, jax.local_device_count())
+    config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
 
     from aninfonce_jax.console import print_config, print_scores
     from aninfonce_jax.data.source import DataError

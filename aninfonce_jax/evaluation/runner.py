@@ -110,7 +110,7 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
     """
     trained = loop.read_config(workdir)
     config = for_evaluation(trained, overrides)
-    mesh = make_mesh(check_devices(config, jax.local_device_count()))
+    mesh = make_mesh(check_devices(config, jax.local_device_count(), jax.process_count()))
     experiment = build_experiment(config)
     if not (workdir / loop.CHECKPOINT_FOLDER).exists():
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")

@@ -70,8 +70,19 @@ def prepare_workdir(workdir: Path, config: Config, command: str = "") -> None:
       command: what to type to repeat it, for the report.
 
     Raises:
-      ConfigError: if the folder belongs to another run, or holds something else.
+      ConfigError: if the folder belongs to another run, holds something else, or can't be
+        written.
     """
+    try:
+        _claim_workdir(workdir, config, command)
+    except OSError as error:
+        raise ConfigError(
+            f"work directory {workdir} can't be written: {error.strerror or error}; "
+            "choose another --workdir"
+        ) from error
+
+
+def _claim_workdir(workdir: Path, config: Config, command: str) -> None:
     path = workdir / config_lib.CONFIG_FILE
     if path.exists():
         changes = config_lib.difference(read_config(workdir), config)
@@ -168,7 +179,9 @@ def train(
       DivergedError: if the loss stopped being finite.
       Preempted: if `stop` was requested, even if the last step is done.
     """
-    mesh = make_mesh(config_lib.check_devices(config, jax.local_device_count()))
+    mesh = make_mesh(
+        config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    )
     experiment = build_experiment(config)
     prepare_workdir(workdir, config, command)
     whole = replicated(mesh)
