@@ -56,7 +56,7 @@ def saved_params(config, workdir):
 
 
 def test_a_run_leaves_everything_behind(small_config, tmp_path):
-    config = small_config()
+    config = small_config(dgp__space="box", dgp__marginal="uniform")
     result = train(config, tmp_path)
     assert int(result.state.step) == config.train.steps
     assert loop.read_config(tmp_path) == config
