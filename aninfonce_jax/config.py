@@ -66,7 +66,12 @@ def from_dict(values: Mapping[str, Any]) -> Config:
     if isinstance(values, ConfigDict):
         values = values.to_dict()
     config = _parse_section(Config, values, "")
-    _check(config)
+    _require(
+        len(set(config.compare)) == len(config.compare),
+        f"config.compare names an objective twice: {config.compare}",
+    )
+    for run in expand(config).values():
+        _check(run)
     return config
 
 
@@ -80,8 +85,14 @@ def check_override_names(arguments: list[str]) -> None:
                 raise ConfigError(f"unknown config key {name!r}; {_nearest(name, known)}")
 
 
-def check_devices(config: Config, available: int) -> int:
-    """Returns how many of the available devices to use, or raises ConfigError."""
+def check_devices(config: Config, available: int, hosts: int) -> int:
+    """Returns how many of a host's available devices to use, or raises ConfigError."""
+    # Each host would train a copy of its own, on the same batches.
+    _require(
+        hosts == 1,
+        f"runs on several hosts are not supported yet, got {hosts} processes; "
+        "the losses themselves are: docs/scaling.md",
+    )
     devices = config.train.devices or available
     if devices > available:
         raise ConfigError(
@@ -249,6 +260,7 @@ def _require(condition: bool, message: str) -> None:
 
 
 def _check(config: Config) -> None:
+    """Checks a single run; those of a comparison differ in their objective."""
     _check_ranges(config)
     if config.has_images:
         _check_images(config)
@@ -271,10 +283,6 @@ def _check(config: Config) -> None:
         f"optimizer.warmup_steps={config.optimizer.warmup_steps} must be below "
         f"train.steps={config.train.steps}",
     )
-    _require(
-        len(set(config.compare)) == len(config.compare),
-        f"config.compare names an objective twice: {config.compare}",
-    )
 
 
 def _check_process(config: Config) -> None:
@@ -294,7 +302,6 @@ def _check_process(config: Config) -> None:
 
 def _check_images(config: Config) -> None:
     data, encoder = config.data, config.encoder
-    kinds = config.compare or (config.objective.kind,)
     _require(
         encoder.kind != "mlp",
         f"data.name={data.name!r} needs an encoder of pictures; set encoder.kind to a ResNet",
@@ -305,7 +312,7 @@ def _check_images(config: Config) -> None:
         "and False: the loss normalises",
     )
     _require(
-        "supervised" not in kinds,
+        config.objective.kind != "supervised",
         "objective.kind='supervised' regresses the latents of a process, which pictures lack; "
         "the class readouts are the supervised scores here",
     )

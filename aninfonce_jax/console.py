@@ -11,16 +11,16 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.evaluation.table import COLUMNS
 
-# Score -> heading and format of its column.
+# Score -> heading and format of its column. All of them fit into 80 characters.
 _COLUMNS = {
     "step": ("steps", "{:d}"),
     "r2": ("R²", "{:.4f}"),
-    "r2_content": ("R² content", "{:.4f}"),
-    "r2_style": ("R² style", "{:.4f}"),
+    "r2_content": ("R²\ncontent", "{:.4f}"),
+    "r2_style": ("R²\nstyle", "{:.4f}"),
     "mcc_pearson": ("MCC", "{:.4f}"),
-    "concentration_error": ("worst Λ̂ error", "{:.1%}"),
+    "concentration_error": ("worst\nΛ̂ error", "{:.1%}"),
     "knn_accuracy": ("k-NN", "{:.1%}"),
-    "probe_accuracy": ("linear probe", "{:.1%}"),
+    "probe_accuracy": ("linear\nprobe", "{:.1%}"),
     "loss": ("loss", "{:.4f}"),
     "loss_floor": ("floor", "{:.4f}"),
 }
@@ -44,8 +44,8 @@ def print_config(config: Config) -> None:
 def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
     """Prints a row of scores for each run."""
     shown = [name for name in _COLUMNS if any(s.get(name) is not None for s in results.values())]
-    table = Table(box=None)
-    table.add_column("run")
+    table = Table(box=None, pad_edge=False)
+    table.add_column("run", no_wrap=True)
     for name in shown:
         table.add_column(_COLUMNS[name][0], justify="right")
     for run, scores in results.items():

@@ -18,6 +18,7 @@ from ml_collections import ConfigDict, config_flags
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.cli import EXIT_FAILED, EXIT_PREEMPTED, EXIT_USAGE, complain
 from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.stop import Preempted, StopSignal
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DEFAULT_CONFIG = "configs/quickstart.py"
@@ -185,9 +186,21 @@ def _folders(workdir: str) -> list[Path]:
 
 
 def _train(config: Config, workdir: Path, progress: Any, command: str) -> int:
+    with StopSignal() as stop:
+        try:
+            return _train_and_report(config, workdir, progress, command, stop)
+        except Preempted as notice:
+            return complain(
+                f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
+            )
+
+
+def _train_and_report(
+    config: Config, workdir: Path, progress: Any, command: str, stop: StopSignal
+) -> int:
     import jax
 
-    config_lib.check_devices(config, jax.local_device_count())
+    config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
 
     from aninfonce_jax.console import print_config, print_scores
     from aninfonce_jax.data.source import DataError
@@ -201,13 +214,16 @@ def _train(config: Config, workdir: Path, progress: Any, command: str) -> int:
     results: dict[str, Mapping[str, Any]] = {}
     for name, run in runs.items():
         folder = workdir / name if len(runs) > 1 else workdir
+        stop.raise_if_requested(f"stopped before {name} began")
         try:
             result = loop.train(
-                run, folder, make_evaluate, progress_mode=progress, label=name, command=command
-            )
-        except loop.Preempted as notice:
-            return complain(
-                f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
+                run,
+                folder,
+                make_evaluate,
+                stop=stop,
+                progress_mode=progress,
+                label=name,
+                command=command,
             )
         except (loop.DivergedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)

@@ -105,23 +105,30 @@ def test_integers_are_accepted_for_floats():
 def test_devices_must_divide_the_batch():
     config = config_lib.from_dict(with_value("train.batch_size", 1001))
     with pytest.raises(ConfigError, match=r"batch_size=1001 can't be divided over 8 devices"):
-        config_lib.check_devices(config, 8)
+        config_lib.check_devices(config, 8, hosts=1)
     config = config_lib.from_dict(with_value("train.devices", 4))
-    assert config_lib.check_devices(config, 8) == 4
+    assert config_lib.check_devices(config, 8, hosts=1) == 4
     with pytest.raises(ConfigError, match=r"train.devices=4 but this machine has 2"):
-        config_lib.check_devices(config, 2)
+        config_lib.check_devices(config, 2, hosts=1)
 
 
 def test_microbatches_divide_what_a_device_holds():
     config = config_lib.from_dict(with_value("train.microbatches", 3))
     with pytest.raises(ConfigError, match=r"microbatches=3 can't divide the 125 pairs of each"):
-        config_lib.check_devices(config, 8)
+        config_lib.check_devices(config, 8, hosts=1)
 
 
-def test_the_lp_loss_has_one_strategy():
-    values = with_value("objective.kind", "lp")
+@pytest.mark.parametrize(("key", "value"), [("objective.kind", "lp"), ("compare", ("lp",))])
+def test_the_lp_loss_has_one_strategy(key, value):
+    values = with_value(key, value)
     values["objective"]["strategy"] = "ring"
     assert "the Lp loss has no objective.strategy='ring'" in message(values)
+
+
+def test_what_is_compared_is_checked_in_place_of_the_objective():
+    values = with_value("compare", ("infonce", "aninfonce"))
+    values["objective"] |= {"kind": "lp", "strategy": "ring"}
+    assert list(config_lib.expand(config_lib.from_dict(values))) == ["infonce", "aninfonce"]
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import functools
 import json
 import os
 import random
@@ -7,9 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import jax
 import pytest
 
+from aninfonce_jax import config as config_lib
+from aninfonce_jax.evaluation import runner
 from aninfonce_jax.main import main
+from aninfonce_jax.training.loop import prepare_workdir
 from aninfonce_jax.training.metrics import read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -25,6 +30,13 @@ SMALL = [
     "--config.eval.floor_batches=2",
     "--config.log.every=2",
     "--config.log.tensorboard=false",
+]
+
+# Compiles faster than the exact sampler.
+NORMAL = [
+    "--config.dgp.space=real",
+    "--config.dgp.marginal=normal",
+    "--config.dgp.conditional=normal",
 ]
 
 
@@ -74,6 +86,29 @@ def test_a_broken_config_file(source, expected, tmp_path, capsys):
     path.write_text(source)
     assert run(f"--config={path}") == 2
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("taken", ["a file", "/proc"])
+def test_a_work_directory_that_cannot_be_written(taken, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    workdir = tmp_path / "file" if taken == "a file" else "/proc/aninfonce"
+    assert run(*SMALL, *NORMAL, f"--workdir={workdir}") == 2
+    err = capsys.readouterr().err
+    assert f"work directory {workdir}" in err
+    assert "can't be written" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_several_hosts_are_refused(mode, tmp_path, capsys, monkeypatch):
+    config = config_lib.from_dict(config_lib.default_config())
+    prepare_workdir(tmp_path, config)
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    assert run(f"--mode={mode}", f"--workdir={tmp_path}") == 2
+    err = capsys.readouterr().err
+    assert "runs on several hosts are not supported yet, got 2 processes" in err
+    assert err.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["config.json"]
 
 
 def test_help_lists_every_key(capsys):
@@ -134,12 +169,44 @@ def test_preview_writes_a_sheet_or_says_what_is_wrong(image_folder, tmp_path, ca
         assert out == ""
 
 
-# Compiles faster than the exact sampler.
-NORMAL = [
-    "--config.dgp.space=real",
-    "--config.dgp.marginal=normal",
-    "--config.dgp.conditional=normal",
-]
+def terminate(function, *args, **kwargs):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return function(*args, **kwargs)
+
+
+def test_a_stop_in_the_last_evaluation_keeps_the_next_run_from_beginning(
+    tmp_path, capsys, monkeypatch
+):
+    make_evaluate = runner.make_evaluate
+
+    def make(*args):
+        evaluate = make_evaluate(*args)
+        scored = []
+
+        def run(weights, *, full):
+            scored.append(full)
+            finish = functools.partial(terminate, evaluate) if len(scored) == 2 else evaluate
+            return finish(weights, full=full)
+
+        return run
+
+    arguments = [*SMALL, *NORMAL, "--config.train.steps=4", f"--workdir={tmp_path}"]
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "make_evaluate", make)
+        assert run(*arguments) == 75
+    assert "stopped at step 4 of 4; the state is saved; the same command" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["aninfonce"]
+    assert run(*arguments) == 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_stop_while_setting_up_asks_to_be_started_again(tmp_path, capsys, monkeypatch):
+    check = config_lib.check_devices
+    monkeypatch.setattr(config_lib, "check_devices", functools.partial(terminate, check))
+    assert run(*SMALL, f"--workdir={tmp_path / 'run'}") == 75
+    err = capsys.readouterr().err
+    assert "stopped before aninfonce began; the same command with --workdir=" in err
+    assert not (tmp_path / "run").exists()
 
 
 def start(workdir, *arguments):

@@ -234,6 +234,36 @@ def block_orthogonality(
     )
 
 
+def recovered_concentration(
+    true: npt.ArrayLike, learned: npt.ArrayLike, matrix: npt.ArrayLike
+) -> FloatArray:
+    """Returns Λ̂ in the order of the true factors, by what each feature recovers, [dim].
+
+    Unlike `match_concentration` it does not forgive a Λ̂ that sits on a feature of another
+    factor. Factors of equal Λ are only found up to a rotation among them, so a feature is
+    assigned to a block of equal Λ, by where most of the squared map lies; within a block
+    the larger Λ̂ comes first.
+
+    Args:
+      true: Λ, [dim].
+      learned: Λ̂ of each feature, [dim].
+      matrix: the map [dim, dim], features by latents, from `recovered_map`.
+
+    Raises:
+      ValueError: shapes that do not fit, or values that are not positive and finite.
+    """
+    values = _checked_concentration("true", true)
+    found = _checked_concentration("learned", learned)
+    _check_same_length(values, found)
+    by_block = found[block_orthogonality(matrix, values).feature_order]
+    factor_order = np.argsort(-values, kind="stable")
+    for block in _blocks_of_equal_values(values[factor_order]):
+        by_block[block] = -np.sort(-by_block[block])
+    matched = np.empty_like(found)
+    matched[factor_order] = by_block
+    return matched
+
+
 def _blocks_of_equal_values(descending: FloatArray) -> list[slice]:
     starts = [0]
     for i in range(1, len(descending)):

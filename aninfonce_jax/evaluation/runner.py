@@ -56,13 +56,12 @@ def _make_process_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
     held_out_loss = _held_out(
         experiment, mesh, lambda weights, pairs: experiment.loss(weights, pairs, mesh)
     )
-    floor_weights = Weights({}, {})
-    floor = float(_held_out(experiment, mesh, _floor_loss(experiment, truth))(floor_weights))
+    floor = _floor_scores(experiment, mesh, truth)
 
     def evaluate(weights: Weights, *, full: bool) -> dict[str, Any]:
         del full  # no score here is dear
         features = np.asarray(encode(weights, observations), np.float64)
-        scores: dict[str, Any] = {"loss": float(held_out_loss(weights)), "loss_floor": floor}
+        scores: dict[str, Any] = {"loss": float(held_out_loss(weights)), **floor}
         scores |= recovery_scores(true_latents, features, truth)
         learned = experiment.objective.concentration(weights.params["objective"])
         scores |= _map_scores(true_latents, features, truth, learned)
@@ -110,7 +109,7 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
     """
     trained = loop.read_config(workdir)
     config = for_evaluation(trained, overrides)
-    mesh = make_mesh(check_devices(config, jax.local_device_count()))
+    mesh = make_mesh(check_devices(config, jax.local_device_count(), jax.process_count()))
     experiment = build_experiment(config)
     if not (workdir / loop.CHECKPOINT_FOLDER).exists():
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
@@ -148,10 +147,14 @@ def tabulate(workdir: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def _floor_loss(experiment: Experiment, truth: np.ndarray) -> Callable[..., Array]:
+def _floor_scores(experiment: Experiment, mesh: Mesh, truth: np.ndarray) -> dict[str, float]:
+    """Returns the loss of a perfect encoder on the batches set aside; {} where it has no form."""
     config = experiment.config
     floor = ground_truth_loss(config.objective, config.dgp, jnp.asarray(truth, jnp.float32))
-    return lambda _, pairs: floor(pairs.latents1, pairs.latents2)
+    if floor is None:
+        return {}
+    mean_floor = _held_out(experiment, mesh, lambda _, pairs: floor(pairs.latents1, pairs.latents2))
+    return {"loss_floor": float(mean_floor(Weights({}, {})))}
 
 
 def _held_out(
@@ -176,16 +179,19 @@ def _map_scores(
 ) -> dict[str, Any]:
     """Returns Λ̂ beside Λ, and the linear map from true to recovered factors.
 
-    Theory fixes the recovered factors up to order. Distinct Λ̂ tell the order; where the
-    objective has none, the map itself does.
+    Theory fixes the recovered factors up to order. Λ̂ is compared with the Λ of what its
+    feature recovers, and for comparison with both sorted. The map's rows are in the order
+    that distinct Λ̂ tell; where the objective has none, the map itself does.
     """
     scores: dict[str, Any] = {"concentration_true": truth.tolist()}
     values = None if learned is None else np.asarray(learned, np.float64)
-    if values is not None:
-        scores["concentration"] = identifiability.match_concentration(truth, values).tolist()
-        scores["concentration_error"] = identifiability.concentration_error(truth, values)
-    tells_order = values is not None and np.ptp(values) > 0
     matrix = identifiability.recovered_map(latents, features)
+    if values is not None:
+        matched = identifiability.recovered_concentration(truth, values, matrix)
+        scores["concentration"] = matched.tolist()
+        scores["concentration_error"] = float(np.max(np.abs(matched / truth - 1)))
+        scores["concentration_error_sorted"] = identifiability.concentration_error(truth, values)
+    tells_order = values is not None and np.ptp(values) > 0
     blocks = identifiability.block_orthogonality(matrix, truth, values if tells_order else None)
     ordered = np.empty_like(matrix)
     ordered[np.argsort(-truth, kind="stable")] = matrix[blocks.feature_order]

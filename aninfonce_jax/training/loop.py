@@ -7,12 +7,9 @@ signals.
 
 import dataclasses
 import json
-import signal
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import Any, Protocol
 
 import jax
@@ -24,6 +21,7 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config, ConfigError
 from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import Checkpoints
 from aninfonce_jax.training.feed import Feed
 from aninfonce_jax.training.metrics import MetricWriter
@@ -63,40 +61,6 @@ class DivergedError(RuntimeError):
     """The loss stopped being finite; the last good state is saved."""
 
 
-class Preempted(Exception):  # noqa: N818 - a request, not an error
-    """The process was asked to stop; the state is saved and the run can be resumed."""
-
-
-class StopSignal:
-    """Turns SIGTERM or Ctrl-C into a flag that the loop reads between two calls to the device.
-
-    Orbax's own preemption signal needs `jax.distributed`, which a single process lacks. A
-    second signal of the same kind acts as if there were no handler, for the impatient.
-    """
-
-    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-    def __init__(self) -> None:
-        self.requested = False
-        self._previous: dict[int, Any] = {}
-
-    def __enter__(self) -> "StopSignal":
-        # Handlers can only be set in the main thread; elsewhere the run is not interruptible.
-        if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.getsignal(number) for number in self._SIGNALS}
-            for number in self._SIGNALS:
-                signal.signal(number, self._handle)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._previous.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-        signal.signal(number, self._previous[number])
-
-
 def prepare_workdir(workdir: Path, config: Config, command: str = "") -> None:
     """Writes the resolved config, or checks that the folder's earlier run had the same.
 
@@ -106,8 +70,19 @@ def prepare_workdir(workdir: Path, config: Config, command: str = "") -> None:
       command: what to type to repeat it, for the report.
 
     Raises:
-      ConfigError: if the folder belongs to another run, or holds something else.
+      ConfigError: if the folder belongs to another run, holds something else, or can't be
+        written.
     """
+    try:
+        _claim_workdir(workdir, config, command)
+    except OSError as error:
+        raise ConfigError(
+            f"work directory {workdir} can't be written: {error.strerror or error}; "
+            "choose another --workdir"
+        ) from error
+
+
+def _claim_workdir(workdir: Path, config: Config, command: str) -> None:
     path = workdir / config_lib.CONFIG_FILE
     if path.exists():
         changes = config_lib.difference(read_config(workdir), config)
@@ -180,6 +155,7 @@ def train(
     workdir: Path,
     make_evaluate: Callable[[Experiment, Mesh], Evaluate],
     *,
+    stop: StopSignal,
     progress_mode: ProgressMode = "auto",
     label: str = "",
     command: str = "",
@@ -190,6 +166,7 @@ def train(
       config: the run.
       workdir: where its files are, or are to be.
       make_evaluate: builds the evaluation from the experiment and its mesh.
+      stop: says when to save and leave.
       progress_mode: `auto`, `rich`, `plain` or `off`.
       label: what the progress line calls the run.
       command: what to type to repeat the run, for its report.
@@ -200,16 +177,15 @@ def train(
     Raises:
       ConfigError: if the config does not fit the machine or the work directory.
       DivergedError: if the loss stopped being finite.
-      Preempted: if the process got SIGTERM.
+      Preempted: if `stop` was requested, even if the last step is done.
     """
-    mesh = make_mesh(config_lib.check_devices(config, jax.local_device_count()))
+    mesh = make_mesh(
+        config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    )
     experiment = build_experiment(config)
     prepare_workdir(workdir, config, command)
     whole = replicated(mesh)
-    with (
-        open_checkpoints(workdir, config) as checkpoints,
-        StopSignal() as stop,
-    ):
+    with open_checkpoints(workdir, config) as checkpoints:
         restored = checkpoints.restore_latest(abstract_state(experiment, whole))
         if restored is None:
             state = jax.jit(experiment.init_state, out_shardings=whole)()
@@ -242,6 +218,7 @@ def train(
                 for problem in restored.problems:
                     bar.message(problem)
                 bar.message(f"going on from step {start} of {config.train.steps} in {workdir}")
+            stop.raise_if_requested("stopped while setting up")
             return session.run(state, make_train_step(experiment, mesh))
 
 
@@ -296,6 +273,7 @@ class _Session:
         step = int(state.step)
         if not self.history:
             self._evaluate(step, state)
+        self.stop.raise_if_requested("stopped before the first step of this session")
         while step < last:
             state, metrics = step_fn(state, next(self.feed))
             step += dispatch
@@ -304,12 +282,13 @@ class _Session:
                 self._log(step, state)
             if step % config.eval.every == 0 or step == last:
                 self._evaluate(step, state)
-            if step % config.checkpoint.every == 0 or step == last or self.stop.requested:
+            if step % config.checkpoint.every == 0 or step == last:
                 self._save(step, state)
-            if self.stop.requested and step < last:
-                self.checkpoints.wait()
-                raise Preempted(f"stopped at step {step} of {last}; the state is saved")
+            if self.stop.requested:
+                self._save(step, state)
+                break
         self.checkpoints.wait()
+        self.stop.raise_if_requested(f"stopped at step {step} of {last}; the state is saved")
         return TrainResult(state, self.history[-1])
 
     def _log(self, step: int, state: TrainState) -> None:

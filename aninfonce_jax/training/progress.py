@@ -18,7 +18,8 @@ class Progress:
 
     On a terminal the line is live; elsewhere lines are printed, at most one in
     `interval` seconds unless forced. The rate is that of recent updates; it starts at the
-    first one, hence without the time that the first call spends on compiling.
+    first one beyond `start_step`, hence without the time that the first call spends on
+    compiling.
 
     Args:
       total_steps: the step at which the run ends.
@@ -48,6 +49,7 @@ class Progress:
             mode = "rich" if self._stream.isatty() else "plain"
         self._mode = mode if jax.process_index() == 0 else "off"
         self._total_steps = total_steps
+        self._start_step = start_step
         self._label = label
         self._clock = clock
         self._interval = interval
@@ -71,7 +73,7 @@ class Progress:
           force: print a plain line now, as after an evaluation.
         """
         self._scores.update(scores or {})
-        if not self._recent or step > self._recent[-1][1]:
+        if step > (self._recent[-1][1] if self._recent else self._start_step):
             self._recent.append((self._clock() - self._paused_seconds, step))
         if self._live is not None:
             self._live.show(step, self._describe(step))
@@ -115,8 +117,8 @@ class Progress:
 
     def _describe(self, step: int) -> str:
         parts = [f"{self._prefix()}step {step:,}/{self._total_steps:,}"]
-        (first_time, first_step), (last_time, last_step) = self._recent[0], self._recent[-1]
-        if last_step > first_step and last_time > first_time:
+        if len(self._recent) > 1 and self._recent[-1][0] > self._recent[0][0]:
+            (first_time, first_step), (last_time, last_step) = self._recent[0], self._recent[-1]
             rate = (last_step - first_step) / (last_time - first_time)
             parts.append(f"{rate:.3g} steps/s" if rate < 100 else f"{rate:,.0f} steps/s")
             if step < self._total_steps:

@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from reference_densities import quick_jit
 from scipy.optimize import root
 
+import aninfonce_jax as an
 from aninfonce_jax.config_schema import ConcentrationConfig, DgpConfig, MixingConfig
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.conditionals import Anisotropic
@@ -156,21 +157,15 @@ def test_with_a_perfect_encoder_the_loss_is_least_at_the_true_concentration():
     pairs = quick_jit(lambda key: sample_pairs(key, process, batch * batches))(jax.random.key(0))
     views = [view.reshape(batches, batch, 10) for view in (pairs.latents1, pairs.latents2)]
 
-    def batch_loss(concentration, anchors, positives):
-        query = anchors * concentration[None, :]
-        bias = 0.5 * jnp.sum(anchors**2 * concentration[None, :], axis=1)
-        keys = query @ anchors.T - bias[None, :]
-        keys = jnp.where(jnp.eye(batch, dtype=bool), -jnp.inf, keys)
-        positive = jnp.sum(query * positives - 0.5 * positives**2 * concentration[None, :], axis=1)
-        row = jnp.concatenate([positive[:, None], keys], axis=1)
-        return jnp.mean(jax.nn.logsumexp(row, axis=1) - positive)
-
     @jax.jit
     @jax.grad
     def slope(log_concentration):
         concentration = jnp.repeat(jnp.exp(log_concentration), 5)
-        losses = jax.lax.map(lambda views: batch_loss(concentration, *views), tuple(views))
-        return jnp.mean(losses)
+
+        def batch_loss(pair):
+            return an.aninfonce_loss(*pair, concentration, negatives="anchors").loss
+
+        return jnp.mean(jax.lax.map(batch_loss, tuple(views)))
 
     found = root(
         lambda x: np.float64(slope(jnp.float32(x))),

@@ -155,6 +155,20 @@ def test_concentrations_are_matched_by_rank() -> None:
     assert idf.concentration_error(true, true[::-1]) == 0.0
 
 
+def test_concentrations_are_matched_by_what_their_features_recover() -> None:
+    # Features 0 and 1 mix the factors of Λ = 25, 3 is the factor of 10, 2 that of 5.
+    true = [25.0, 10.0, 25.0, 5.0]
+    matrix = np.zeros((4, 4))
+    matrix[np.ix_([0, 1], [0, 2])] = rotation(0, 2)
+    matrix[3, 1], matrix[2, 3] = -1.0, 1.0
+    np.testing.assert_array_equal(
+        idf.recovered_concentration(true, [24.0, 26.0, 5.5, 11.0], matrix), [26.0, 11.0, 24.0, 5.5]
+    )
+    swapped = idf.recovered_concentration(true, [25.0, 5.0, 25.0, 10.0], matrix)
+    np.testing.assert_array_equal(swapped, [25.0, 10.0, 5.0, 25.0])
+    assert idf.concentration_error(true, swapped) == 0.0  # sorting does not see it
+
+
 def test_content_is_above_the_midpoint() -> None:
     np.testing.assert_array_equal(idf.content_mask([25.0, 5.0, 16.0]), [True, False, True])
     np.testing.assert_array_equal(idf.content_mask(jnp.full(3, 7.0)), [True] * 3)

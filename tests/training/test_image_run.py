@@ -12,6 +12,7 @@ import pytest
 
 from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.metrics import read_metrics
 from aninfonce_jax.training.state import build_experiment
@@ -31,7 +32,8 @@ def make_evaluate(experiment, mesh):
 
 
 def train(config, workdir):
-    return loop.train(config, workdir, make_evaluate, progress_mode="off")
+    with StopSignal() as stop:
+        return loop.train(config, workdir, make_evaluate, stop=stop, progress_mode="off")
 
 
 def steps(config, devices, count=2):
@@ -85,7 +87,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_train_step", make_step_that_is_terminated)
-        with pytest.raises(loop.Preempted, match="stopped at step 3 of 4"):
+        with pytest.raises(Preempted, match="stopped at step 3 of 4"):
             train(config, tmp_path / "stopped")
     resumed = train(config, tmp_path / "stopped")
     chex.assert_trees_all_equal(

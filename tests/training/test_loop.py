@@ -11,6 +11,7 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.evaluation.runner import make_evaluate
 from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import Checkpoints
 from aninfonce_jax.training.metrics import read_metrics
@@ -21,7 +22,10 @@ TIMINGS = {"steps_per_second"}
 
 
 def train(config, workdir):
-    return loop.train(config, workdir, make_evaluate, progress_mode="off", command="repeat me")
+    with StopSignal() as stop:
+        return loop.train(
+            config, workdir, make_evaluate, stop=stop, progress_mode="off", command="repeat me"
+        )
 
 
 def saved_state(config, workdir):
@@ -52,7 +56,7 @@ def saved_params(config, workdir):
 
 
 def test_a_run_leaves_everything_behind(small_config, tmp_path):
-    config = small_config()
+    config = small_config(dgp__space="box", dgp__marginal="uniform")
     result = train(config, tmp_path)
     assert int(result.state.step) == config.train.steps
     assert loop.read_config(tmp_path) == config
@@ -98,7 +102,7 @@ def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monke
 
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_train_step", make_step_that_is_terminated)
-        with pytest.raises(loop.Preempted, match=rf"stopped at step {2 * calls} of 12"):
+        with pytest.raises(Preempted, match=rf"stopped at step {2 * calls} of 12"):
             train(config, tmp_path / "stopped")
     train(config, tmp_path / "stopped")
     assert_same_run(config, tmp_path / "whole", tmp_path / "stopped")
@@ -170,11 +174,30 @@ def test_damaged_checkpoint_falls_back_and_ends_the_same(small_config, tmp_path)
     assert_same_run(config, tmp_path / "whole", tmp_path / "damaged")
 
 
-def test_stop_signal_restores_the_handlers():
-    before = signal.getsignal(signal.SIGTERM)
-    with loop.StopSignal() as stop:
-        assert not stop.requested
-        os.kill(os.getpid(), signal.SIGTERM)
-        assert stop.requested
-        assert signal.getsignal(signal.SIGTERM) == before
-    assert signal.getsignal(signal.SIGTERM) == before
+@pytest.mark.parametrize(
+    ("evaluation", "message"),
+    [(1, "stopped before the first step"), (4, "stopped at step 12 of 12; the state is saved")],
+)
+def test_a_stop_during_an_evaluation_is_heeded(small_config, tmp_path, evaluation, message):
+    config = small_config()
+    train(config, tmp_path / "whole")
+
+    def make_evaluate_that_is_terminated(*args):
+        evaluate, done = make_evaluate(*args), 0
+
+        def run(weights, *, full):
+            nonlocal done
+            done += 1
+            if done == evaluation:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return evaluate(weights, full=full)
+
+        return run
+
+    stopped = tmp_path / "stopped"
+    with StopSignal() as stop, pytest.raises(Preempted, match=message):
+        loop.train(
+            config, stopped, make_evaluate_that_is_terminated, stop=stop, progress_mode="off"
+        )
+    train(config, stopped)
+    assert_same_run(config, tmp_path / "whole", stopped)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
@@ -5,7 +7,8 @@ import numpy as np
 import pytest
 
 import aninfonce_jax.losses.contrast as contrast
-from aninfonce_jax.config_schema import DgpConfig, ObjectiveConfig
+from aninfonce_jax.config_schema import DgpConfig, MixingConfig, ObjectiveConfig
+from aninfonce_jax.dgp.stream import build_process
 from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.objective import (
     Contrastive,
@@ -81,7 +84,8 @@ def test_infonce_trains_one_temperature_or_none():
             contrast.infonce_loss(VIEW1, VIEW2, temperature=0.5, negatives="anchors").loss,
             rtol=1e-6,
         )
-        np.testing.assert_allclose(objective.concentration(own), [2.0] * DIM, rtol=1e-6)
+    np.testing.assert_allclose(trained.concentration(params), [2.0] * DIM, rtol=1e-6)
+    assert fixed.concentration({}) is None
 
 
 def test_lp():
@@ -123,17 +127,56 @@ def test_floor_of_a_von_mises_fisher_does_not_depend_on_the_radius():
         np.testing.assert_allclose(floor(radius * unit1, radius * unit2), expected, rtol=1e-5)
 
 
-def test_floor_of_a_normal_in_space_equals_the_quadratic_score():
-    truth = jnp.array([5.0, 2.0, 1.0])
-    dgp = DgpConfig(dim=DIM, space="real", marginal="normal", conditional="normal")
-    floor = ground_truth_loss(ObjectiveConfig(negatives="both"), dgp, truth)(VIEW1, VIEW2)
-    expected = contrast.aninfonce_loss(VIEW1, VIEW2, truth, normalize=False).loss
+BOX = DgpConfig(dim=DIM, space="box", conditional="normal")
+TRUTH = jnp.array([5.0, 2.0, 1.0])
+
+
+def test_floor_of_a_normal_in_a_box_equals_the_quadratic_score():
+    floor = ground_truth_loss(ObjectiveConfig(negatives="both"), BOX, TRUTH)(VIEW1, VIEW2)
+    expected = contrast.aninfonce_loss(VIEW1, VIEW2, TRUTH, normalize=False).loss
     np.testing.assert_allclose(floor, expected, rtol=1e-5)
 
 
-def test_floor_without_a_closed_form_is_nan():
-    dgp = DgpConfig(dim=DIM, conditional="bimodal")
-    assert jnp.isnan(ground_truth_loss(ObjectiveConfig(), dgp, jnp.ones(DIM))(VIEW1, VIEW2))
+def test_no_other_sharpness_of_the_score_goes_below_the_floor():
+    truth = jnp.array([25.0, 25.0, 5.0])
+    process = build_process(
+        dataclasses.replace(BOX, mixing=MixingConfig(layers=0)), jax.random.key(0)
+    )
+    pairs = process.sample(jax.random.key(1), 2048)
+    views = pairs.latents1, pairs.latents2
+
+    def loss(sharpness):
+        return contrast.aninfonce_loss(
+            *views, sharpness * truth, negatives="anchors", normalize=False
+        ).loss
+
+    floor = ground_truth_loss(ObjectiveConfig(), BOX, truth)(*views)
+    np.testing.assert_allclose(floor, loss(1.0), rtol=1e-5)
+    assert floor < min(loss(0.8), loss(1.25))
+
+
+@pytest.mark.parametrize(
+    ("objective", "process"),
+    [
+        ({}, {"conditional": "bimodal"}),
+        ({}, {"box_boundary": "wrap"}),
+        ({}, {"space": "sphere"}),
+        ({}, {"marginal": "normal"}),
+        ({}, {"space": "real", "marginal": "normal"}),
+        ({}, {"space": "sphere", "conditional": "anisotropic", "marginal": "vmf"}),
+        ({"hardness": 0.5}, {}),
+        ({"kind": "infonce", "hardness": 0.5}, {}),
+        ({"kind": "lp", "reduction": "logmeanexp"}, {}),
+    ],
+)
+def test_where_the_true_score_is_not_the_best_there_is_no_floor(objective, process):
+    dgp = dataclasses.replace(BOX, **process)
+    assert ground_truth_loss(ObjectiveConfig(**objective), dgp, TRUTH) is None
+
+
+def test_floor_of_a_supervised_run_is_zero_whatever_the_process():
+    dgp = dataclasses.replace(BOX, marginal="normal")
+    assert ground_truth_loss(ObjectiveConfig("supervised"), dgp, TRUTH)(VIEW1, VIEW2) == 0
 
 
 def test_contrastive_is_what_a_config_builds_by_default():

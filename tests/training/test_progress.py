@@ -28,12 +28,14 @@ def make_progress(clock, *args, **kwargs):
 
 def test_plain_progress_is_throttled_and_leaves_out_compilation(clock):
     progress, lines = make_progress(clock, 1000, label="quick")
+    progress.update(0, {"loss": 7.0}, force=True)  # the evaluation of the start
     clock.now += 60  # the first call compiles
     progress.update(100, {"loss": 1.23456})
     for step in range(200, 1001, 100):
         clock.now += 4
         progress.update(step)
     assert lines() == [
+        "quick: step 0/1,000 · loss 7",
         "quick: step 100/1,000 · loss 1.235",
         "quick: step 400/1,000 · 25 steps/s · ETA 0:24 · loss 1.235",
         "quick: step 700/1,000 · 25 steps/s · ETA 0:12 · loss 1.235",
