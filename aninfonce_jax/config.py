@@ -141,20 +141,21 @@ def for_evaluation(config: Config, overrides: Mapping[str, Any]) -> Config:
 
     Args:
       config: of the run.
-      overrides: dotted names with their new values: of `eval`, or free on resuming.
+      overrides: dotted names with their values; new ones of `eval`, or free on resuming.
 
     Raises:
       ConfigError: if another field is to change.
     """
-    fixed = [name for name in overrides if not name.startswith((*_FREE_ON_RESUME, "eval."))]
+    values = ConfigDict(to_dict(config))
+    values.update_from_flattened_dict(overrides)
+    changed = from_dict(values)
+    fixed = [name for name in difference(config, changed) if not name.startswith("eval.")]
     if fixed:
         raise ConfigError(
             f"{', '.join(fixed)} can't be changed for a run that is trained; "
             "leave it out, or train another run"
         )
-    values = ConfigDict(to_dict(config))
-    values.update_from_flattened_dict(overrides)
-    return from_dict(values)
+    return changed
 
 
 def dispatch_steps(config: Config) -> int:

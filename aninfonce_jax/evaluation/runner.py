@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from aninfonce_jax import rng
-from aninfonce_jax.config import check_devices, for_evaluation
+from aninfonce_jax.config import check_devices, difference, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
 from aninfonce_jax.evaluation import identifiability
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
@@ -124,7 +124,8 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
         "seconds": restored.extra["seconds"],
     }
     if config.eval != trained.eval:
-        scores["evaluated_with"] = dict(overrides)
+        changes = difference(trained, config)
+        scores["evaluated_with"] = {name: new for name, (_, new) in changes.items()}
     elif restored.extra["untrained"] is not None:  # scored in the same way
         scores["untrained"] = restored.extra["untrained"]
     write_json(workdir / loop.EVAL_FILE, scores)
