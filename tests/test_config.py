@@ -227,9 +227,9 @@ def test_a_trained_run_can_be_evaluated_in_another_way_but_not_changed():
     config = Config()
     same = {"train.steps": config.train.steps, "seed": config.seed}
     changed = config_lib.for_evaluation(
-        config, same | {"eval.samples": 64, "data.folder": "elsewhere", "train.devices": 1}
+        config, same | {"eval.samples": 96, "data.folder": "elsewhere", "train.devices": 1}
     )
-    assert (changed.eval.samples, changed.data.folder) == (64, "elsewhere")
+    assert (changed.eval.samples, changed.data.folder) == (96, "elsewhere")
     assert changed.train.steps == config.train.steps
     with pytest.raises(ConfigError, match=r"^train.steps can't be changed for a run that is"):
-        config_lib.for_evaluation(config, {"train.steps": 9000, "eval.samples": 64})
+        config_lib.for_evaluation(config, {"train.steps": 9000, "eval.samples": 96})
