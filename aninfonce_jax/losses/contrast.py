@@ -80,7 +80,8 @@ def aninfonce_loss(
       hardness: β ≥ 0. Negatives count in proportion to exp(β · score), so that those
         nearest to the anchor count most, at twice the cost; 0: all alike.
       axis_name: the mapped axis, or axes, that the batch is spread over; None: the
-        batch is all here. Arrays that are sharded under plain `jit` count as here.
+        batch is all here. Arrays that are sharded under plain `jit` count as here: the
+        compiler spreads the work, for which "auto" then leaves the kernels alone.
       strategy: how the scores are computed; values and gradients are the same.
         "dense": all at once. "chunked": a tile at a time, in memory linear in the
         batch; faster than dense where it can use that anchors are each other's keys, on
@@ -342,6 +343,7 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
         chunk_size=how.chunk_size,
         precision=how.precision,
         wide=factors.queries.dtype == jnp.float64,
+        kernels=scale.kernels_fit(factors.queries),
     )
 
     # Anchors that are each other's keys, and one matrix of their scores, tile by tile.

@@ -79,6 +79,7 @@ def make_plan(
     chunk_size: int | None,
     precision: lax.Precision,
     wide: bool,
+    kernels: bool | None,
 ) -> Plan:
     """Chooses how to compute a log-sum-exp.
 
@@ -91,6 +92,7 @@ def make_plan(
       chunk_size: side of a tile; None chooses.
       precision: of the matrix products.
       wide: whether the computation is in float64, which the kernels do not know.
+      kernels: whether kernels can run where the arrays are, from `kernels_fit`.
 
     Raises:
       TypeError: a chunk size that is no whole number.
@@ -115,6 +117,12 @@ def make_plan(
         raise ValueError("strategy='pallas' is for TPU; on GPU use 'chunked' or 'auto'")
     if wide and strategy == "pallas":
         raise ValueError("strategy='pallas' computes in float32, got float64; use 'chunked'")
+    if strategy == "pallas" and kernels is False:
+        raise ValueError(
+            "strategy='pallas' can't be spread over devices by the compiler, and the views are "
+            "on a mesh; use an.over_mesh, axis_name inside jax.shard_map over all axes of the "
+            "mesh, or 'chunked'"
+        )
     devices = 1 if axis_name is None else axis_size(axis_name)
     if strategy == "auto" and axis_name is not None:
         gathered = devices * keys * dim * 4
@@ -125,7 +133,7 @@ def make_plan(
         tile = strategy  # type: ignore[assignment]
     elif chunk_size is None and queries * (keys if ring else devices * keys) <= _DENSE_SCORES:
         tile = "dense"
-    elif wide or (axis_name is None and jax.default_backend() != "tpu"):
+    elif wide or not kernels or (axis_name is None and jax.default_backend() != "tpu"):
         tile = "chunked"
     else:
         tile = "pallas" if axis_name is None else "fused"
@@ -139,6 +147,19 @@ def make_plan(
         chunk_size=chunk_size or _CHUNK_SIZE,
         precision=precision,
     )
+
+
+def kernels_fit(x: Array) -> bool | None:
+    """Returns whether a kernel can work on `x`; None where that is not known yet.
+
+    The compiler can't cut a kernel into one for each device. So there must be one device, or
+    every axis of the mesh must be mapped. Without a mesh, arrays that are traced may turn out
+    to be on any number of devices.
+    """
+    mesh = jax.typeof(x).sharding.mesh
+    if not mesh.empty:
+        return mesh.size == 1 or set(mesh.manual_axes) == set(mesh.axis_names)
+    return True if jax.device_count() == 1 else None
 
 
 def axis_size(axis_name: AxisName) -> int:

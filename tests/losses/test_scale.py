@@ -138,9 +138,11 @@ def assert_matches(result: Result, expected: Result, dtype: Any = np.float32) ->
         np.testing.assert_allclose(np.float64(got), want, rtol=0, atol=rtol * scale, err_msg=name)
 
 
-def skip_what_interpreters_can_not(strategy: str, mode: str) -> None:
+def skip_what_kernels_can_not(strategy: str, mode: str, devices: int) -> None:
     if strategy == "pallas" and mode == "shard_map":
         pytest.skip("interpreted kernels do not know shard_map's replication checks")
+    if strategy == "pallas" and mode == "jit" and devices > 1:
+        pytest.skip("the compiler can't spread kernels, which is refused; see below")
 
 
 def every_combination() -> Iterator[Any]:
@@ -159,7 +161,7 @@ def every_combination() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("strategy", "mode", "devices", "dtype"), list(every_combination()))
 def test_values_and_gradients(strategy: str, mode: str, devices: int, dtype: Any) -> None:
-    skip_what_interpreters_can_not(strategy, mode)
+    skip_what_kernels_can_not(strategy, mode, devices)
     settings = {"strategy": strategy, "chunk_size": CHUNK}
     result = run(mode, devices, "aninfonce", dtype, **settings)
     assert_matches(result, reference("aninfonce", "both", dtype), dtype)
@@ -386,6 +388,47 @@ def test_gpus_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     with pytest.raises(ValueError, match="'pallas' is for TPU; on GPU use 'chunked'"):
         aninfonce_loss(*example(), 1.0, strategy="pallas")
+
+
+def test_kernels_are_for_one_device_or_a_mapped_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler can't spread them: neither does auto ask that of it, nor may a user."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+
+    def chosen(spread: bool, strategy: str = "auto") -> str:
+        sharding = NamedSharding(mesh, P(AXIS)) if spread else None
+        view = jax.ShapeDtypeStruct((8192, DIM), jnp.float32, sharding=sharding)
+        loss = functools.partial(aninfonce_loss, concentration=1.0, strategy=strategy)
+        return strategy_of(jax.jit(loss).eval_shape(view, view))
+
+    refused = "'pallas' can't be spread over devices.*use an.over_mesh, axis_name"
+    assert chosen(spread=True) == "strategy_chunked"
+    with pytest.raises(ValueError, match=refused):
+        chosen(spread=True, strategy="pallas")
+    # With several devices around it is not known before compilation which ones it will be.
+    assert chosen(spread=False) == "strategy_chunked"
+    assert chosen(spread=False, strategy="pallas") == "strategy_pallas"
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    assert chosen(spread=False) == "strategy_pallas"
+    assert chosen(spread=True) == "strategy_chunked"
+
+    def mapped(axes: set[str]) -> str:
+        grid = Mesh(mesh.devices.reshape(2, 2), (AXIS, "model"), axis_types=(AxisType.Auto,) * 2)
+        names = []
+
+        def each(view: Array) -> Array:
+            out = aninfonce_loss(view, view, 1.0)
+            names.append(strategy_of(out))
+            return out.loss[None]
+
+        spread = jax.shard_map(
+            each, mesh=grid, in_specs=P(AXIS), out_specs=P(AXIS), axis_names=axes, check_vma=False
+        )
+        jax.jit(spread).eval_shape(jax.ShapeDtypeStruct((8192, DIM), jnp.float32))
+        return names[0]
+
+    assert mapped({AXIS, "model"}) == "strategy_pallas"
+    assert mapped({AXIS}) == "strategy_chunked"
 
 
 def test_views_spread_differently_are_refused() -> None:
