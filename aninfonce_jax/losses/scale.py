@@ -196,7 +196,7 @@ def _forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[tuple[Array, Arr
     if plan.ring:
         partial, saved = _ring_forward(plan, queries, keys), None
     else:
-        partial, saved = _tile_forward(plan, queries, _gather(plan, keys))
+        partial, saved = tile_forward(plan, queries, _gather(plan, keys))
     total = tiles.logsumexp(partial)
     # Of the whole scores only the dense form keeps anything.
     residual = (saved, partial.total) if plan.tile == "dense" and not plan.ring else total
@@ -216,7 +216,7 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
                 queries, gathered, numerators, total, cotangent, plan.precision
             )
         else:
-            d_queries, d_gathered = _tile_backward(plan, queries, gathered, residual, cotangent)
+            d_queries, d_gathered = tile_backward(plan, queries, gathered, residual, cotangent)
         d_keys = _scatter(plan, d_gathered)
     return Queries(d_queries, None), Keys(d_keys.vectors, d_keys.bias, None)
 
@@ -227,7 +227,8 @@ masked_logsumexp.defvjp(_forward, _backward)
 # --- Scores of one device's rows with the keys at hand ---
 
 
-def _tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Array | None]:
+def tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Array | None]:
+    """Returns the log-sum-exp over `keys`, and what the dense form saves for the gradient."""
     if plan.tile == "dense":
         return tiles.dense_forward(queries, keys, plan.precision)
     chunked = functools.partial(
@@ -250,7 +251,7 @@ def _tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Ar
     return _on_platform(plan, chunked, fused)(queries, keys), None
 
 
-def _tile_backward(
+def tile_backward(
     plan: Plan, queries: Queries, keys: Keys, logsumexp: Array, cotangent: Array
 ) -> tuple[Array, KeyGradients]:
     """Returns gradients of queries and keys, from scores that are computed again."""
@@ -349,7 +350,7 @@ def _around(plan: Plan, keys: Keys, start: Any, visit: Callable[[Any, Keys], Any
 
 def _ring_forward(plan: Plan, queries: Queries, keys: Keys) -> Partial:
     def visit(partial: Partial, keys: Keys) -> Partial:
-        return tiles.merge(partial, _tile_forward(plan, queries, keys)[0])
+        return tiles.merge(partial, tile_forward(plan, queries, keys)[0])
 
     start = tiles.vary_like(tiles.empty_like(queries), keys.vectors)
     return _around(plan, keys, start, visit)
@@ -368,7 +369,7 @@ def _ring_backward(
     def visit(gradients: tuple[Array, KeyGradients], keys: Keys) -> tuple[Array, KeyGradients]:
         d_queries, d_keys = gradients
         arrived = _pass_on(plan, d_keys)
-        more_queries, more_keys = _tile_backward(plan, queries, keys, logsumexp, cotangent)
+        more_queries, more_keys = tile_backward(plan, queries, keys, logsumexp, cotangent)
         return d_queries + more_queries, jax.tree.map(jnp.add, arrived, more_keys)
 
     nothing = (
