@@ -285,8 +285,8 @@ def _lay_out(
         x = x.astype(dtype)
         return similarity.unit_norm(x) if normalize else x
 
-    if not isinstance(negatives, str):
-        bank = _checked_bank(negatives, first)
+    if negatives is not None and not isinstance(negatives, str):
+        bank = _checked_bank(negatives, first, axis_name)
         return _Layout(prepare(first), prepare(second), bank, prepare, None, axis_name)
     if negatives not in NEGATIVES:
         raise ValueError(
@@ -477,12 +477,13 @@ def _checked_views(
                 f"view1 and view2 must be spread over the same axes, got {spread[0]} and "
                 f"{spread[1]}; give both the same in_specs"
             )
+        _check_spread("view1 and view2", first, axis_name)
     wide = jnp.float64 in (first.dtype, second.dtype)
     dtype = jnp.float64 if wide else jnp.float32
     return first.astype(dtype), second.astype(dtype)
 
 
-def _checked_bank(negatives: ArrayLike, views: Array) -> Array:
+def _checked_bank(negatives: ArrayLike, views: Array, axis_name: AxisName | None) -> Array:
     """Returns explicit negatives, in a dtype of their own."""
     bank = jnp.asarray(negatives)
     _check_embeddings("negatives", bank)
@@ -490,7 +491,21 @@ def _checked_bank(negatives: ArrayLike, views: Array) -> Array:
         raise ValueError(
             f"negatives must have shape [keys, {views.shape[1]}] like the views, got {bank.shape}"
         )
+    if axis_name is not None:
+        _check_spread("negatives", bank, axis_name)
     return bank
+
+
+def _check_spread(name: str, x: Array, axis_name: AxisName) -> None:
+    """Refuses rows that every device has alike, for they would count once for each."""
+    # Where axes are not checked, as under pmap, nothing is known of any array.
+    checked = varying_axes(lax.axis_index(axis_name))
+    alike = sorted(checked - varying_axes(x))
+    if alike:
+        raise ValueError(
+            f"{name} must be spread over axis_name={axis_name!r}, got the same rows on every "
+            f"device along {alike}; give in_specs that spread them, so that each row counts once"
+        )
 
 
 def _check_embeddings(name: str, x: Array) -> None:

@@ -447,6 +447,53 @@ def test_views_spread_differently_are_refused() -> None:
         spread(P())(view, view)
 
 
+@pytest.mark.parametrize(
+    ("views", "bank", "named"), [(P(), P(AXIS), "view1 and view2"), (P(AXIS), P(), "negatives")]
+)
+def test_rows_that_every_device_has_alike_are_refused(views: P, bank: P, named: str) -> None:
+    """They would count once for each device."""
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,), axis_types=(AxisType.Auto,))
+
+    def loss(checked: bool) -> Any:
+        return jax.shard_map(
+            lambda a, b, c: aninfonce_loss(a, b, 1.0, negatives=c, axis_name=AXIS).loss,
+            mesh=mesh,
+            in_specs=(views, views, bank),
+            out_specs=P(),
+            check_vma=checked,
+        )
+
+    view = np.ones((4, DIM), np.float32)
+    with pytest.raises(ValueError, match=f"{named} must be spread over axis_name='data'"):
+        jax.eval_shape(loss(checked=True), view, view, view)
+    # Without the checks nothing is known of where arrays differ.
+    jax.eval_shape(loss(checked=False), view, view, view)
+
+
+def test_over_mesh_takes_parameters_and_settings_by_keyword() -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+    spread = over_mesh(infonce_loss, mesh, AXIS)
+    bank = np.random.default_rng(1).normal(size=(12, DIM)).astype(np.float32)
+
+    def value_and_grad(loss: Any, **settings: Any) -> Any:
+        def mean(temperature: Array, bank: Array) -> Array:
+            return loss(*example(), temperature=temperature, negatives=bank, **settings).loss
+
+        return jax.jit(jax.value_and_grad(mean, argnums=(0, 1)))(jnp.float32(0.3), bank)
+
+    chex.assert_trees_all_close(
+        jax.device_get(value_and_grad(spread, strategy="ring")),
+        value_and_grad(infonce_loss),
+        rtol=1e-5,
+        atol=1e-7,
+    )
+    settings = {"temperature": 0.3, "negatives": "anchors"}
+    found, expected = (
+        jax.jit(functools.partial(loss, **settings))(*example()) for loss in (spread, infonce_loss)
+    )
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-6)
+
+
 def test_a_global_batch_of_one_is_refused_and_one_row_per_device_is_not() -> None:
     view = np.ones((1, DIM), np.float32)
 
