@@ -10,7 +10,7 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
 
 from aninfonce_jax.losses.scale import AxisName
-from aninfonce_jax.types import Array, LossOutput
+from aninfonce_jax.types import LossOutput
 
 
 def over_mesh(
@@ -52,7 +52,7 @@ def over_mesh(
         }
         settings = {name: value for name, value in keywords.items() if name not in arrays}
 
-        def local(view1: Array, view2: Array, parameters: Any, arrays: Any) -> LossOutput:
+        def local(view1: ArrayLike, view2: ArrayLike, parameters: Any, arrays: Any) -> LossOutput:
             return loss(view1, view2, *parameters, axis_name=axis_name, **arrays, **settings)
 
         named = {name: rows if name == "negatives" else whole for name in arrays}
