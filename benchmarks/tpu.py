@@ -9,11 +9,17 @@ Compiles value and gradient of AnInfoNCE (`negatives="anchors"`, so that anchors
 inputs, the matrix products' FLOPs, the bytes that cross the interconnect, and the seconds that
 each would take at the chip's published peak. The larger of the two is what bounds the loss.
 
-FLOPs and traffic are counted by formula, for the compiler counts a loop's body once and sees
-nothing inside a kernel: four products of [batch / chips, batch, dim]; keys, biases and numbers
-travel once forward and once backward, gradients of keys once. Peaks are those that Google
-publishes: v5e 197 TFLOP/s in bfloat16, 16 GiB, 200 GB/s of interconnect (1,600 Gbit/s); v5p 459,
-95 GiB, 600 GB/s; v6e 918, 32 GiB, 448 GB/s. Float32 products take six bfloat16 passes.
+FLOPs and traffic are counted by formula, for the compiler counts a loop's body once. A product is
+one of [batch / chips, dim, batch]. Where scores are kept there are three of them, and four where
+they are computed again for the gradient; the kernels take five, for they make the scores again for
+each of two gradients. What is sent is three times the keys with their biases and numbers: ring
+sends them forward and backward, and their gradients once; gather keeps them in between, but its
+reduce-scatter of gradients compiles to an all-reduce, which sends twice. "Moved" is the compiler's
+own count of the bytes that enter and leave its operations, with a loop's body counted once: no
+bound where a strategy loops, as ring does over its hops.
+Peaks are those that Google publishes: v5e 197 TFLOP/s in bfloat16, 16 GiB, 200 GB/s of interconnect
+(1,600 Gbit/s); v5p 459, 95 GiB, 600 GB/s; v6e 918, 32 GiB, 448 GB/s. Float32 products take six
+bfloat16 passes.
 """
 
 import argparse
@@ -58,6 +64,13 @@ def collectives(compiled):
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
+def products(compiled, strategy):
+    """Returns how many matrix products of all of a chip's scores a program makes."""
+    if "tpu_custom_call" in compiled.as_text():
+        return 5
+    return 3 if strategy in ("dense", "gather") else 4
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--topology", default="v5e:16x16")
@@ -94,14 +107,16 @@ def main():
                     continue
                 analysis = compiled.memory_analysis()
                 held = max(analysis.temp_size_in_bytes, analysis.peak_memory_in_bytes)
-                flops = 4 * 2 * batch**2 * dim / mesh.size
+                count = products(compiled, strategy)
+                flops = count * 2 * batch**2 * dim / mesh.size
                 travelling = batch * (dim + 2) * 4
                 traffic = 3 * travelling * (mesh.size - 1) / mesh.size
                 seconds = passes * flops / tflops / 1e12, traffic / bandwidth / 1e9
                 print(
                     f"{label} {held / 2**20:>9.1f} MiB"
-                    f"  {flops / 1e12:>8.3f} TFLOP {1e3 * seconds[0]:>8.2f} ms"
+                    f"  {count} products {flops / 1e12:>8.3f} TFLOP {1e3 * seconds[0]:>8.2f} ms"
                     f"  {traffic / 2**30:>6.2f} GiB sent {1e3 * seconds[1]:>7.2f} ms"
+                    f"  {compiled.cost_analysis()['bytes accessed'] / 2**30:>6.2f} GiB moved"
                     f"  {'compute' if seconds[0] > seconds[1] else 'interconnect'}"
                     f"  [{collectives(compiled)}; compiled in {time.perf_counter() - start:.0f} s]",
                     flush=True,

@@ -13,7 +13,9 @@ mode may be nested, and forward mode taken over reverse (`jax.hessian`). Only fo
 mode of a loss itself (`jax.jvp`, `jax.jacfwd`) raises JAX's error for `custom_vjp`.
 """
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple
 
 import jax
@@ -21,12 +23,12 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from aninfonce_jax.losses import scale, similarity, symmetric, tiles
+from aninfonce_jax.losses import scale, similarity, stream, symmetric, tiles
 from aninfonce_jax.losses.scale import AxisName, Strategy
 from aninfonce_jax.losses.similarity import Factors
 from aninfonce_jax.losses.symmetric import Points
 from aninfonce_jax.losses.tiles import Keys, Queries, varying_axes
-from aninfonce_jax.types import Array, LossOutput
+from aninfonce_jax.types import Array, LossOutput, PyTree
 
 NEGATIVES = ("both", "anchors")
 REDUCTIONS = ("logsumexp", "logmeanexp")
@@ -80,7 +82,8 @@ def aninfonce_loss(
       hardness: β ≥ 0. Negatives count in proportion to exp(β · score), so that those
         nearest to the anchor count most, at twice the cost; 0: all alike.
       axis_name: the mapped axis, or axes, that the batch is spread over; None: the
-        batch is all here. Arrays that are sharded under plain `jit` count as here.
+        batch is all here. Arrays that are sharded under plain `jit` count as here: the
+        compiler spreads the work, for which "auto" then leaves the kernels alone.
       strategy: how the scores are computed; values and gradients are the same.
         "dense": all at once. "chunked": a tile at a time, in memory linear in the
         batch; faster than dense where it can use that anchors are each other's keys, on
@@ -155,7 +158,7 @@ def infonce_loss(
     how = _How(axis_name, strategy, chunk_size, precision, _checked_hardness(hardness))
     layout = _lay_out(view1, view2, negatives, normalize, axis_name)
     tau = similarity.checked_temperature(temperature, layout.anchors.dtype)
-    factors = similarity.dot_product_factors(layout.anchors, layout.keys, tau)
+    factors = similarity.dot_product_factors(layout.anchors, tau)
     positive = similarity.dot_product(layout.anchors, layout.positives, tau)
     return _assemble(_contrast(layout, positive, factors, how), layout, tau, "logsumexp", how)
 
@@ -206,7 +209,8 @@ def lp_loss(
         weights = jnp.broadcast_to(2 / tau, layout.anchors.shape[1:])
         return _anisotropic_output(layout, weights, reduction, _How())
 
-    scores = similarity.lp_matrix(layout.anchors, layout.keys, exponent, tau)
+    keys = layout.prepare(layout.keys)
+    scores = similarity.lp_matrix(layout.anchors, keys, exponent, tau)
     positive = similarity.lp(layout.anchors, layout.positives, exponent, tau)
     scores = tiles.mask(scores, *layout.numbers())
     best = lax.stop_gradient(jnp.max(scores, axis=-1))
@@ -226,6 +230,8 @@ def lp_loss(
 class _Layout(NamedTuple):
     """Anchors [anchors, dim], their positives, and keys [keys, dim], all of this device.
 
+    Explicit negatives are as the user gave them; `prepare` makes keys of some of their rows.
+
     `batch` states which keys are no negatives of an anchor: where it is set, rows count
     modulo `batch`, on from the device before, and a key is left out for the anchor of its
     own number. That is the anchor itself and, with both views among the keys, its positive.
@@ -234,6 +240,7 @@ class _Layout(NamedTuple):
     anchors: Array
     positives: Array
     keys: Array
+    prepare: Callable[[Array], Array]
     batch: int | None
     axis_name: AxisName | None
 
@@ -246,6 +253,11 @@ class _Layout(NamedTuple):
         keys = self.keys.shape[0]
         left_out = 0 if self.batch is None else keys // self.batch
         return self.devices * keys - left_out
+
+    def mean_key(self) -> Array:
+        if self.batch is None:
+            return stream.mean(self.prepare, self.keys)
+        return jnp.mean(self.keys, axis=0)
 
     def numbers(self) -> tuple[Array | None, Array | None]:
         """Returns the numbers of anchors [anchors] and keys [keys], equal where left out."""
@@ -267,10 +279,15 @@ def _lay_out(
     axis_name: AxisName | None,
 ) -> _Layout:
     first, second = _checked_views(view1, view2, axis_name)
-    prepare = similarity.unit_norm if normalize else lambda x: x
-    if not isinstance(negatives, str):
-        bank = _checked_bank(negatives, first)
-        return _Layout(prepare(first), prepare(second), prepare(bank), None, axis_name)
+    dtype = first.dtype
+
+    def prepare(x: Array) -> Array:
+        x = x.astype(dtype)
+        return similarity.unit_norm(x) if normalize else x
+
+    if negatives is not None and not isinstance(negatives, str):
+        bank = _checked_bank(negatives, first, axis_name)
+        return _Layout(prepare(first), prepare(second), bank, prepare, None, axis_name)
     if negatives not in NEGATIVES:
         raise ValueError(
             f"negatives must be one of {', '.join(map(repr, NEGATIVES))} or an array "
@@ -279,11 +296,11 @@ def _lay_out(
     batch = first.shape[0]
     first, second = prepare(first), prepare(second)
     if negatives == "anchors":
-        layout = _Layout(first, second, first, batch, axis_name)
+        layout = _Layout(first, second, first, lambda x: x, batch, axis_name)
     else:
         points = jnp.concatenate([first, second])
         positives = jnp.concatenate([second, first])
-        layout = _Layout(points, positives, points, batch, axis_name)
+        layout = _Layout(points, positives, points, lambda x: x, batch, axis_name)
     if layout.negatives_per_anchor == 0:
         raise ValueError(
             "views must hold at least 2 rows, got a batch of 1: it has no negatives; "
@@ -336,46 +353,54 @@ class _How(NamedTuple):
 def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> _Contrast:
     anchor_numbers, key_numbers = layout.numbers()
     plan = scale.make_plan(
-        *(factors.queries.shape[0], factors.keys.shape[0], factors.keys.shape[1]),
+        *(layout.anchors.shape[0], *layout.keys.shape),
         axis_name=how.axis_name,
         strategy=how.strategy,
         chunk_size=how.chunk_size,
         precision=how.precision,
         wide=factors.queries.dtype == jnp.float64,
+        kernels=scale.kernels_fit(factors.queries),
     )
 
-    # Anchors that are each other's keys, and one matrix of their scores, tile by tile.
-    halved = layout.batch is not None and how.axis_name is None and plan.tile == "chunked"
+    def make_keys(sharpness: float, rows: Array, parameters: PyTree) -> Keys:
+        vectors, bias = factors.of_keys(layout.prepare(rows), parameters)
+        return Keys(vectors, None if bias is None else sharpness * bias, None)
 
-    def logsumexp(sharpness: float) -> tuple[Array, Array]:
-        """Log-sum-exp, and maximum, over the negatives of `sharpness` times the score."""
-        bias = None if factors.key_bias is None else sharpness * factors.key_bias
+    by_tiles = how.axis_name is None and plan.tile != "dense"
+    # Anchors that are each other's keys, and one matrix of their scores, tile by tile.
+    halved = by_tiles and layout.batch is not None and plan.tile == "chunked"
+    streamed = by_tiles and layout.batch is None
+
+    def logsumexp(sharpness: float) -> tuple[Array, Array, Array]:
+        """Log-sum-exp and maximum over the negatives of `sharpness` times the score.
+
+        The third is the largest squared length of a key's vector.
+        """
+        make = functools.partial(make_keys, sharpness)
+        queries = sharpness * factors.queries
+        if streamed:
+            return stream.logsumexp(plan, make, queries, layout.keys, factors.parameters)
+        keys = make(layout.keys, factors.parameters)._replace(number=key_numbers)
+        longest = lax.stop_gradient(jnp.max(jnp.sum(keys.vectors**2, axis=-1)))
         if halved:
-            assert factors.root is not None
             assert anchor_numbers is not None
             root = math.sqrt(sharpness) * factors.root
-            own = jnp.zeros_like(root[:, 0]) if bias is None else bias
+            own = jnp.zeros_like(root[:, 0]) if keys.bias is None else keys.bias
             points = Points(root, own, anchor_numbers)
-            return symmetric.logsumexp(points, plan.chunk_size, plan.precision)
-        return scale.masked_logsumexp(
-            plan,
-            Queries(sharpness * factors.queries, anchor_numbers),
-            Keys(factors.keys, bias, key_numbers),
-        )
+            return *symmetric.logsumexp(points, plan.chunk_size, plan.precision), longest
+        return *scale.masked_logsumexp(plan, Queries(queries, anchor_numbers), keys), longest
 
     if how.hardness:
         # The mean of exp(score) under weights exp(β score), times the number of negatives.
-        harder, best = logsumexp(1 + how.hardness)
+        harder, best, longest = logsumexp(1 + how.hardness)
         negatives = harder - logsumexp(how.hardness)[0] + math.log(layout.negatives_per_anchor)
         best = best / (1 + how.hardness)
     else:
-        negatives, best = logsumexp(1.0)
+        negatives, best, longest = logsumexp(1.0)
     if factors.query_bias is not None and not halved:
         negatives = negatives + factors.query_bias
         best = best + factors.query_bias
-    magnitude = jnp.sqrt(
-        how.max(jnp.sum(factors.queries**2, axis=-1)) * how.max(jnp.sum(factors.keys**2, axis=-1))
-    )
+    magnitude = jnp.sqrt(how.max(jnp.sum(factors.queries**2, axis=-1)) * how.max(longest))
     return _Contrast(
         positive=positive,
         negatives=negatives,
@@ -389,7 +414,9 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
 
 
 def _anisotropic_output(layout: _Layout, weights: Array, reduction: str, how: _How) -> LossOutput:
-    factors = similarity.anisotropic_factors(layout.anchors, layout.keys, weights, layout.axis_name)
+    factors = similarity.anisotropic_factors(
+        layout.anchors, layout.mean_key(), weights, layout.axis_name
+    )
     positive = similarity.anisotropic(layout.anchors, layout.positives, weights)
     contrast = _contrast(layout, positive, factors, how)
     return _assemble(contrast, layout, weights, reduction, how)
@@ -450,20 +477,35 @@ def _checked_views(
                 f"view1 and view2 must be spread over the same axes, got {spread[0]} and "
                 f"{spread[1]}; give both the same in_specs"
             )
+        _check_spread("view1 and view2", first, axis_name)
     wide = jnp.float64 in (first.dtype, second.dtype)
     dtype = jnp.float64 if wide else jnp.float32
     return first.astype(dtype), second.astype(dtype)
 
 
-def _checked_bank(negatives: ArrayLike, views: Array) -> Array:
-    """Returns explicit negatives in the dtype of the views."""
+def _checked_bank(negatives: ArrayLike, views: Array, axis_name: AxisName | None) -> Array:
+    """Returns explicit negatives, in a dtype of their own."""
     bank = jnp.asarray(negatives)
     _check_embeddings("negatives", bank)
     if bank.shape[1] != views.shape[1]:
         raise ValueError(
             f"negatives must have shape [keys, {views.shape[1]}] like the views, got {bank.shape}"
         )
-    return bank.astype(views.dtype)
+    if axis_name is not None:
+        _check_spread("negatives", bank, axis_name)
+    return bank
+
+
+def _check_spread(name: str, x: Array, axis_name: AxisName) -> None:
+    """Refuses rows that every device has alike, for they would count once for each."""
+    # Where axes are not checked, as under pmap, nothing is known of any array.
+    checked = varying_axes(lax.axis_index(axis_name))
+    alike = sorted(checked - varying_axes(x))
+    if alike:
+        raise ValueError(
+            f"{name} must be spread over axis_name={axis_name!r}, got the same rows on every "
+            f"device along {alike}; give in_specs that spread them, so that each row counts once"
+        )
 
 
 def _check_embeddings(name: str, x: Array) -> None:

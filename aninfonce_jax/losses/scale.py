@@ -79,6 +79,7 @@ def make_plan(
     chunk_size: int | None,
     precision: lax.Precision,
     wide: bool,
+    kernels: bool | None,
 ) -> Plan:
     """Chooses how to compute a log-sum-exp.
 
@@ -91,6 +92,7 @@ def make_plan(
       chunk_size: side of a tile; None chooses.
       precision: of the matrix products.
       wide: whether the computation is in float64, which the kernels do not know.
+      kernels: whether kernels can run where the arrays are, from `kernels_fit`.
 
     Raises:
       TypeError: a chunk size that is no whole number.
@@ -115,6 +117,12 @@ def make_plan(
         raise ValueError("strategy='pallas' is for TPU; on GPU use 'chunked' or 'auto'")
     if wide and strategy == "pallas":
         raise ValueError("strategy='pallas' computes in float32, got float64; use 'chunked'")
+    if strategy == "pallas" and kernels is False:
+        raise ValueError(
+            "strategy='pallas' can't be spread over devices by the compiler, and the views are "
+            "on a mesh; use an.over_mesh, axis_name inside jax.shard_map over all axes of the "
+            "mesh, or 'chunked'"
+        )
     devices = 1 if axis_name is None else axis_size(axis_name)
     if strategy == "auto" and axis_name is not None:
         gathered = devices * keys * dim * 4
@@ -125,7 +133,7 @@ def make_plan(
         tile = strategy  # type: ignore[assignment]
     elif chunk_size is None and queries * (keys if ring else devices * keys) <= _DENSE_SCORES:
         tile = "dense"
-    elif wide or (axis_name is None and jax.default_backend() != "tpu"):
+    elif wide or not kernels or (axis_name is None and jax.default_backend() != "tpu"):
         tile = "chunked"
     else:
         tile = "pallas" if axis_name is None else "fused"
@@ -139,6 +147,19 @@ def make_plan(
         chunk_size=chunk_size or _CHUNK_SIZE,
         precision=precision,
     )
+
+
+def kernels_fit(x: Array) -> bool | None:
+    """Returns whether a kernel can work on `x`; None where that is not known yet.
+
+    The compiler can't cut a kernel into one for each device. So there must be one device, or
+    every axis of the mesh must be mapped. Without a mesh, arrays that are traced may turn out
+    to be on any number of devices.
+    """
+    mesh = jax.typeof(x).sharding.mesh
+    if not mesh.empty:
+        return mesh.size == 1 or set(mesh.manual_axes) == set(mesh.axis_names)
+    return True if jax.device_count() == 1 else None
 
 
 def axis_size(axis_name: AxisName) -> int:
@@ -175,7 +196,7 @@ def _forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[tuple[Array, Arr
     if plan.ring:
         partial, saved = _ring_forward(plan, queries, keys), None
     else:
-        partial, saved = _tile_forward(plan, queries, _gather(plan, keys))
+        partial, saved = tile_forward(plan, queries, _gather(plan, keys))
     total = tiles.logsumexp(partial)
     # Of the whole scores only the dense form keeps anything.
     residual = (saved, partial.total) if plan.tile == "dense" and not plan.ring else total
@@ -195,7 +216,7 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
                 queries, gathered, numerators, total, cotangent, plan.precision
             )
         else:
-            d_queries, d_gathered = _tile_backward(plan, queries, gathered, residual, cotangent)
+            d_queries, d_gathered = tile_backward(plan, queries, gathered, residual, cotangent)
         d_keys = _scatter(plan, d_gathered)
     return Queries(d_queries, None), Keys(d_keys.vectors, d_keys.bias, None)
 
@@ -206,7 +227,8 @@ masked_logsumexp.defvjp(_forward, _backward)
 # --- Scores of one device's rows with the keys at hand ---
 
 
-def _tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Array | None]:
+def tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Array | None]:
+    """Returns the log-sum-exp over `keys`, and what the dense form saves for the gradient."""
     if plan.tile == "dense":
         return tiles.dense_forward(queries, keys, plan.precision)
     chunked = functools.partial(
@@ -229,7 +251,7 @@ def _tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Ar
     return _on_platform(plan, chunked, fused)(queries, keys), None
 
 
-def _tile_backward(
+def tile_backward(
     plan: Plan, queries: Queries, keys: Keys, logsumexp: Array, cotangent: Array
 ) -> tuple[Array, KeyGradients]:
     """Returns gradients of queries and keys, from scores that are computed again."""
@@ -328,7 +350,7 @@ def _around(plan: Plan, keys: Keys, start: Any, visit: Callable[[Any, Keys], Any
 
 def _ring_forward(plan: Plan, queries: Queries, keys: Keys) -> Partial:
     def visit(partial: Partial, keys: Keys) -> Partial:
-        return tiles.merge(partial, _tile_forward(plan, queries, keys)[0])
+        return tiles.merge(partial, tile_forward(plan, queries, keys)[0])
 
     start = tiles.vary_like(tiles.empty_like(queries), keys.vectors)
     return _around(plan, keys, start, visit)
@@ -347,7 +369,7 @@ def _ring_backward(
     def visit(gradients: tuple[Array, KeyGradients], keys: Keys) -> tuple[Array, KeyGradients]:
         d_queries, d_keys = gradients
         arrived = _pass_on(plan, d_keys)
-        more_queries, more_keys = _tile_backward(plan, queries, keys, logsumexp, cotangent)
+        more_queries, more_keys = tile_backward(plan, queries, keys, logsumexp, cotangent)
         return d_queries + more_queries, jax.tree.map(jnp.add, arrived, more_keys)
 
     nothing = (

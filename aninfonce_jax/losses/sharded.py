@@ -1,10 +1,10 @@
 """A loss on arrays that are sharded under `jit`."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
@@ -24,6 +24,9 @@ def over_mesh(
         loss = an.over_mesh(an.aninfonce_loss, mesh, "data")
         out = loss(view1, view2, concentration)
 
+        loss = an.over_mesh(an.infonce_loss, mesh, "data")
+        out = loss(view1, view2, temperature=temperature)
+
     Args:
       loss: a loss of two views and further parameters that takes `axis_name`.
       mesh: the devices.
@@ -31,20 +34,30 @@ def over_mesh(
 
     Returns:
       A function of view1, view2 [batch, dim], whose rows the mesh must divide, and of the
-      loss's other positional arguments. Its `per_anchor` lists anchors device by device.
+      loss's other arguments, by position or keyword. An array of `negatives` is spread by
+      rows like the views. Its `per_anchor` lists anchors device by device.
     """
 
-    def spread(view1: ArrayLike, view2: ArrayLike, *parameters: Any) -> LossOutput:
+    def spread(view1: ArrayLike, view2: ArrayLike, *parameters: Any, **keywords: Any) -> LossOutput:
         rows: Any = P(axis_name)
         whole: Any = P()
         outputs = LossOutput(
             loss=whole, per_anchor=rows, alignment=whole, uniformity=whole, metrics=whole
         )
+        # Arrays may have gradients, and shard_map must see those; settings it would not take.
+        arrays = {
+            name: value
+            for name, value in keywords.items()
+            if isinstance(value, jax.Array | np.ndarray)
+        }
+        settings = {name: value for name, value in keywords.items() if name not in arrays}
+
+        def local(view1: ArrayLike, view2: ArrayLike, parameters: Any, arrays: Any) -> LossOutput:
+            return loss(view1, view2, *parameters, axis_name=axis_name, **arrays, **settings)
+
+        named = {name: rows if name == "negatives" else whole for name in arrays}
         return jax.shard_map(
-            functools.partial(loss, axis_name=axis_name),
-            mesh=mesh,
-            in_specs=(rows, rows, *(whole for _ in parameters)),
-            out_specs=outputs,
-        )(view1, view2, *parameters)
+            local, mesh=mesh, in_specs=(rows, rows, whole, named), out_specs=outputs
+        )(view1, view2, parameters, arrays)
 
     return spread

@@ -11,6 +11,7 @@ Arrays are float32 or float64 here; callers convert.
 
 import math
 import numbers
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -19,31 +20,46 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike, DTypeLike
 
-from aninfonce_jax.types import Array
+from aninfonce_jax.types import Array, PyTree
+
+
+class KeyFactors(NamedTuple):
+    """What scores need of keys.
+
+    Attributes:
+      vectors: [keys, dim].
+      bias: [keys], or None where the similarity has none.
+    """
+
+    vectors: Array
+    bias: Array | None = None
 
 
 class Factors(NamedTuple):
     """Scores as a matrix product.
 
-    score(i, j) = <queries[i], keys[j]> + key_bias[j] + query_bias[i]
+    score(i, j) = <queries[i], vectors[j]> + bias[j] + query_bias[i]
+
+    with the vectors and bias of `of_keys(keys, parameters)`, which works row by row, so that
+    keys need not all be made ready at once.
 
     Within a softmax row `query_bias` is constant and cancels, so it never enters the
     [anchors, keys] matrix; it only puts a log-sum-exp back into the units of the score.
 
     Attributes:
       queries: [anchors, dim].
-      keys: [keys, dim].
-      key_bias: [keys], or None where the similarity has none.
+      of_keys: a function of keys [keys, dim] and `parameters`, and of nothing else.
+      parameters: what `of_keys` depends on.
       query_bias: [anchors], or None where the similarity has none.
-      root: [anchors, dim], of which <root[i], root[j]> = <queries[i], keys[j]> where the
+      root: [anchors, dim], of which <root[i], root[j]> = <queries[i], vectors[j]> where the
         anchors are the keys.
     """
 
     queries: Array
-    keys: Array
-    key_bias: Array | None = None
-    query_bias: Array | None = None
-    root: Array | None = None
+    of_keys: Callable[[Array, PyTree], KeyFactors]
+    parameters: PyTree
+    query_bias: Array | None
+    root: Array
 
 
 def unit_norm(x: Array) -> Array:
@@ -73,7 +89,7 @@ def anisotropic(a: Array, b: Array, concentration: Array) -> Array:
 
 def anisotropic_factors(
     anchors: Array,
-    keys: Array,
+    mean_key: Array,
     concentration: Array,
     axis_name: str | tuple[str, ...] | None = None,
 ) -> Factors:
@@ -86,26 +102,32 @@ def anisotropic_factors(
 
     Args:
       anchors: [anchors, dim].
-      keys: [keys, dim].
+      mean_key: the mean of the keys, [dim].
       concentration: the diagonal of Λ, [dim].
       axis_name: mapped axis whose devices score each other's keys, and so must measure
         them from the same origin.
     """
-    origin = (jnp.mean(anchors, axis=0) + jnp.mean(keys, axis=0)) / 2
+    origin = (jnp.mean(anchors, axis=0) + mean_key) / 2
     # Scores are invariant to the origin, so the gradient through it is zero.
-    origin = lax.stop_gradient(origin)[None, :]
+    origin = lax.stop_gradient(origin)
     if axis_name is not None:
         origin = lax.pmean(origin, axis_name)
-    anchors, keys = anchors - origin, keys - origin
+    anchors = anchors - origin[None, :]
     queries = anchors * concentration[None, :]
-    scaled_keys = keys * concentration[None, :]
     return Factors(
         queries=queries,
-        keys=keys,
-        key_bias=-0.5 * jnp.sum(scaled_keys * keys, axis=-1),
+        of_keys=_anisotropic_keys,
+        parameters=(concentration, origin),
         query_bias=-0.5 * jnp.sum(queries * anchors, axis=-1),
         root=anchors * jnp.sqrt(concentration)[None, :],
     )
+
+
+def _anisotropic_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactors:
+    concentration, origin = parameters
+    keys = keys - origin[None, :]
+    scaled = keys * concentration[None, :]
+    return KeyFactors(keys, -0.5 * jnp.sum(scaled * keys, axis=-1))
 
 
 def dot_product(a: Array, b: Array, temperature: Array) -> Array:
@@ -113,9 +135,15 @@ def dot_product(a: Array, b: Array, temperature: Array) -> Array:
     return jnp.sum(a * b, axis=-1) / temperature
 
 
-def dot_product_factors(anchors: Array, keys: Array, temperature: Array) -> Factors:
-    """Factors of aᵀb / τ for `anchors` [anchors, dim] and `keys` [keys, dim]."""
-    return Factors(queries=anchors / temperature, keys=keys, root=anchors / jnp.sqrt(temperature))
+def dot_product_factors(anchors: Array, temperature: Array) -> Factors:
+    """Factors of aᵀb / τ for `anchors` [anchors, dim]."""
+    return Factors(
+        queries=anchors / temperature,
+        of_keys=lambda keys, _: KeyFactors(keys),
+        parameters=(),
+        query_bias=None,
+        root=anchors / jnp.sqrt(temperature),
+    )
 
 
 def lp(a: Array, b: Array, p: float, temperature: Array) -> Array:

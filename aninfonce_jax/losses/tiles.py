@@ -236,7 +236,7 @@ def _query_tiles(queries: Queries, chunk_size: int) -> Queries:
 def _key_tiles(keys: Keys, chunk_size: int) -> Keys:
     count = keys.vectors.shape[0]
     bias = keys.bias
-    tiles, size = _tile_shape(count, chunk_size)
+    tiles, size = tile_shape(count, chunk_size)
     if bias is None and tiles * size != count:
         bias = jnp.zeros_like(keys.vectors[:, 0])
     return Keys(
@@ -247,7 +247,7 @@ def _key_tiles(keys: Keys, chunk_size: int) -> Keys:
     )
 
 
-def _tile_shape(count: int, chunk_size: int) -> tuple[int, int]:
+def tile_shape(count: int, chunk_size: int) -> tuple[int, int]:
     """Returns how many tiles of which size hold `count` rows, as even as can be."""
     tiles = -(-count // chunk_size)
     return tiles, -(-count // tiles)
@@ -255,7 +255,7 @@ def _tile_shape(count: int, chunk_size: int) -> tuple[int, int]:
 
 def cut(x: Array, chunk_size: int, fill: float) -> Array:
     """Returns `x` [rows, ...] as [tiles, size, ...], the last tile filled up."""
-    tiles, size = _tile_shape(x.shape[0], chunk_size)
+    tiles, size = tile_shape(x.shape[0], chunk_size)
     padding = [(0, tiles * size - x.shape[0])] + [(0, 0)] * (x.ndim - 1)
     return jnp.pad(x, padding, constant_values=fill).reshape(tiles, size, *x.shape[1:])
 

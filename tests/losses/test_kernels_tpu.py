@@ -1,4 +1,4 @@
-"""The kernels through the TPU compiler, which needs libtpu but no TPU.
+"""The kernels, and what chooses them, through the TPU compiler, which needs libtpu but no TPU.
 
 Each topology is compiled for in a process of its own, which is this file run as a script:
 libtpu is loaded once per process, for good, and other tests should not have it around.
@@ -46,7 +46,15 @@ def test_default_blocks_fit(topology):
     check(topology, "large", LARGE)
 
 
-def check(topology: str, which: str, cases: dict, **settings: str) -> None:
+def test_plain_jit_spreads_what_auto_chooses_and_kernels_are_refused():
+    """Sharded rows without an `axis_name`, and enough of them that auto would like kernels."""
+    found = compiled_elsewhere("v5e:2x2", "jit")
+    assert found["auto"] == "compiled with 0 kernels"
+    assert "use an.over_mesh" in found["pallas"]
+
+
+def compiled_elsewhere(topology: str, which: str, **settings: str) -> dict:
+    """Runs this file as a script."""
     settings |= {"JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "XLA_FLAGS": ""}
     run = subprocess.run(
         [sys.executable, __file__, topology, which],
@@ -56,7 +64,11 @@ def check(topology: str, which: str, cases: dict, **settings: str) -> None:
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    compiled = json.loads(run.stdout.splitlines()[-1])
+    return json.loads(run.stdout.splitlines()[-1])
+
+
+def check(topology: str, which: str, cases: dict, **settings: str) -> None:
+    compiled = compiled_elsewhere(topology, which, **settings)
     assert list(compiled) == list(cases)
     for name, found in compiled.items():
         dim = cases[name][2]
@@ -111,6 +123,39 @@ def compile_kernels(topology: str, cases: dict) -> dict[str, dict[str, float]]:
     return {name: compile_one(*case) for name, case in cases.items()}
 
 
+def compile_under_jit(topology: str) -> dict[str, str]:
+    """Compiles value and gradient of the loss of sharded rows, and says how that went."""
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.experimental import topologies
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    import aninfonce_jax as an
+
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    mesh = Mesh(np.array(devices), ("data",), axis_types=(AxisType.Auto,))
+    rows = NamedSharding(mesh, PartitionSpec("data"))
+    view = jax.ShapeDtypeStruct((ROWS, 128), jnp.float32, sharding=rows)
+    jax.default_backend = lambda: "tpu"  # as it would be on the machine that this is for
+
+    def attempt(strategy):
+        def loss(view1, view2):
+            return an.aninfonce_loss(view1, view2, 1.0, strategy=strategy).loss
+
+        try:
+            compiled = jax.jit(jax.value_and_grad(loss)).lower(view, view).compile()
+        except ValueError as error:
+            return str(error)
+        kernels = compiled.as_text().count('custom_call_target="tpu_custom_call"')
+        return f"compiled with {kernels} kernels"
+
+    return {strategy: attempt(strategy) for strategy in ("auto", "pallas")}
+
+
 if __name__ == "__main__":
-    chosen = {"small": SMALL, "large": LARGE}[sys.argv[2]]
-    print(json.dumps(compile_kernels(sys.argv[1], chosen)))
+    topology, which = sys.argv[1:]
+    if which == "jit":
+        print(json.dumps(compile_under_jit(topology)))
+    else:
+        print(json.dumps(compile_kernels(topology, {"small": SMALL, "large": LARGE}[which])))

@@ -138,9 +138,11 @@ def assert_matches(result: Result, expected: Result, dtype: Any = np.float32) ->
         np.testing.assert_allclose(np.float64(got), want, rtol=0, atol=rtol * scale, err_msg=name)
 
 
-def skip_what_interpreters_can_not(strategy: str, mode: str) -> None:
+def skip_what_kernels_can_not(strategy: str, mode: str, devices: int) -> None:
     if strategy == "pallas" and mode == "shard_map":
         pytest.skip("interpreted kernels do not know shard_map's replication checks")
+    if strategy == "pallas" and mode == "jit" and devices > 1:
+        pytest.skip("the compiler can't spread kernels, which is refused; see below")
 
 
 def every_combination() -> Iterator[Any]:
@@ -159,7 +161,7 @@ def every_combination() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("strategy", "mode", "devices", "dtype"), list(every_combination()))
 def test_values_and_gradients(strategy: str, mode: str, devices: int, dtype: Any) -> None:
-    skip_what_interpreters_can_not(strategy, mode)
+    skip_what_kernels_can_not(strategy, mode, devices)
     settings = {"strategy": strategy, "chunk_size": CHUNK}
     result = run(mode, devices, "aninfonce", dtype, **settings)
     assert_matches(result, reference("aninfonce", "both", dtype), dtype)
@@ -388,6 +390,47 @@ def test_gpus_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
         aninfonce_loss(*example(), 1.0, strategy="pallas")
 
 
+def test_kernels_are_for_one_device_or_a_mapped_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler can't spread them: neither does auto ask that of it, nor may a user."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+
+    def chosen(spread: bool, strategy: str = "auto") -> str:
+        sharding = NamedSharding(mesh, P(AXIS)) if spread else None
+        view = jax.ShapeDtypeStruct((8192, DIM), jnp.float32, sharding=sharding)
+        loss = functools.partial(aninfonce_loss, concentration=1.0, strategy=strategy)
+        return strategy_of(jax.jit(loss).eval_shape(view, view))
+
+    refused = "'pallas' can't be spread over devices.*use an.over_mesh, axis_name"
+    assert chosen(spread=True) == "strategy_chunked"
+    with pytest.raises(ValueError, match=refused):
+        chosen(spread=True, strategy="pallas")
+    # With several devices around it is not known before compilation which ones it will be.
+    assert chosen(spread=False) == "strategy_chunked"
+    assert chosen(spread=False, strategy="pallas") == "strategy_pallas"
+    monkeypatch.setattr(jax, "device_count", lambda: 1)
+    assert chosen(spread=False) == "strategy_pallas"
+    assert chosen(spread=True) == "strategy_chunked"
+
+    def mapped(axes: set[str]) -> str:
+        grid = Mesh(mesh.devices.reshape(2, 2), (AXIS, "model"), axis_types=(AxisType.Auto,) * 2)
+        names = []
+
+        def each(view: Array) -> Array:
+            out = aninfonce_loss(view, view, 1.0)
+            names.append(strategy_of(out))
+            return out.loss[None]
+
+        spread = jax.shard_map(
+            each, mesh=grid, in_specs=P(AXIS), out_specs=P(AXIS), axis_names=axes, check_vma=False
+        )
+        jax.jit(spread).eval_shape(jax.ShapeDtypeStruct((8192, DIM), jnp.float32))
+        return names[0]
+
+    assert mapped({AXIS, "model"}) == "strategy_pallas"
+    assert mapped({AXIS}) == "strategy_chunked"
+
+
 def test_views_spread_differently_are_refused() -> None:
     mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,), axis_types=(AxisType.Auto,))
     view = np.ones((4, DIM), np.float32)
@@ -402,6 +445,53 @@ def test_views_spread_differently_are_refused() -> None:
         spread(P())(view, view[:2])
     with pytest.raises(ValueError, match="must have the same shape"):
         spread(P())(view, view)
+
+
+@pytest.mark.parametrize(
+    ("views", "bank", "named"), [(P(), P(AXIS), "view1 and view2"), (P(AXIS), P(), "negatives")]
+)
+def test_rows_that_every_device_has_alike_are_refused(views: P, bank: P, named: str) -> None:
+    """They would count once for each device."""
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,), axis_types=(AxisType.Auto,))
+
+    def loss(checked: bool) -> Any:
+        return jax.shard_map(
+            lambda a, b, c: aninfonce_loss(a, b, 1.0, negatives=c, axis_name=AXIS).loss,
+            mesh=mesh,
+            in_specs=(views, views, bank),
+            out_specs=P(),
+            check_vma=checked,
+        )
+
+    view = np.ones((4, DIM), np.float32)
+    with pytest.raises(ValueError, match=f"{named} must be spread over axis_name='data'"):
+        jax.eval_shape(loss(checked=True), view, view, view)
+    # Without the checks nothing is known of where arrays differ.
+    jax.eval_shape(loss(checked=False), view, view, view)
+
+
+def test_over_mesh_takes_parameters_and_settings_by_keyword() -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+    spread = over_mesh(infonce_loss, mesh, AXIS)
+    bank = np.random.default_rng(1).normal(size=(12, DIM)).astype(np.float32)
+
+    def value_and_grad(loss: Any, **settings: Any) -> Any:
+        def mean(temperature: Array, bank: Array) -> Array:
+            return loss(*example(), temperature=temperature, negatives=bank, **settings).loss
+
+        return jax.jit(jax.value_and_grad(mean, argnums=(0, 1)))(jnp.float32(0.3), bank)
+
+    chex.assert_trees_all_close(
+        jax.device_get(value_and_grad(spread, strategy="ring")),
+        value_and_grad(infonce_loss),
+        rtol=1e-5,
+        atol=1e-7,
+    )
+    settings = {"temperature": 0.3, "negatives": "anchors"}
+    found, expected = (
+        jax.jit(functools.partial(loss, **settings))(*example()) for loss in (spread, infonce_loss)
+    )
+    np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-6)
 
 
 def test_a_global_batch_of_one_is_refused_and_one_row_per_device_is_not() -> None:
