@@ -15,6 +15,7 @@ from jax.extend.core import Primitive
 from jax.extend.core.primitives import name_p, reduce_sum_p
 from jax.typing import DTypeLike
 
+from aninfonce_jax.models.convolution import convolve, max_pool
 from aninfonce_jax.types import Array
 
 Stem = Literal["imagenet", "cifar"]
@@ -38,7 +39,10 @@ EXPANSION = 4
 # Without a bias, as a norm follows every convolution. Parameters stay float32 whatever the
 # compute dtype; bfloat16 products are summed in float32 by the hardware.
 _conv = partial(
-    nn.Conv, use_bias=False, kernel_init=nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+    nn.Conv,
+    use_bias=False,
+    kernel_init=nn.initializers.variance_scaling(2.0, "fan_out", "normal"),
+    conv_general_dilated=convolve,
 )
 # No axis_name: under jit, the mean over a sharded batch already is the one over the global
 # batch, and XLA adds the collectives. Flax takes mean and variance in float32 and normalises
@@ -200,7 +204,7 @@ class ResNet(nn.Module):
         x = _norm(use_running_average=not train, dtype=self.dtype, name="stem_norm")(x)
         x = nn.relu(x)
         if self.stem == "imagenet":
-            x = nn.max_pool(x, (3, 3), strides=(2, 2), padding=_padding(3))
+            x = max_pool(x)
 
         def apply(block: ResidualBlock, x: Array) -> Array:
             return block(x, train=train)
