@@ -37,7 +37,10 @@ def convolve(
     Returns:
       Maps [batch, height, width, out].
     """
-    native = partial(lax.conv_general_dilated, window_strides=strides, padding=padding, **options)
+
+    def native(x: Array, kernel: Array) -> Array:
+        return lax.conv_general_dilated(x, kernel, strides, padding, **options)
+
     sizes = [
         (size + sum(pad) - taps) // stride + 1
         for size, taps, stride, pad in zip(
