@@ -6,7 +6,7 @@ A ResNet-10 of a quarter of the width, whose stem shrinks the pictures at once, 
 with InfoNCE and then AnInfoNCE. DIR holds cifar-10-batches-bin, the binary version of CIFAR-10.
 VARIANT trains one objective alone: infonce, aninfonce or aninfonce_no_l2.
 
-Duration: about 20 minutes for each objective, on one core. At the projector AnInfoNCE keeps more of
+Duration: about 12 minutes for each objective, on one core. At the projector AnInfoNCE keeps more of
 how bright, how contrasted and how closely cropped a view is than InfoNCE, 66 to 61 % over six
 augmentations, and of the classes, 46 to 41 %. So does InfoNCE with
 --config.objective.train_temperature=True: docs/results.md.
