@@ -121,6 +121,7 @@ def draw_image_charts(runs: Sequence[ImageRun], folder: pathlib.Path) -> dict[st
             _sorted_chart(
                 "concentration",
                 "Learned concentration Λ̂ of every output",
+                [run.concentration_last for run in runs],
                 [Key("at the first evaluation", "muted", "dash")],
                 draw_profile,
                 runs,
@@ -136,7 +137,15 @@ def draw_image_charts(runs: Sequence[ImageRun], folder: pathlib.Path) -> dict[st
                 ],
                 folder,
             ),
-            _sorted_chart("spread", "Spread of every output", [], draw_spread, runs, folder),
+            _sorted_chart(
+                "spread",
+                "Spread of every output",
+                [run.spread for run in runs],
+                [],
+                draw_spread,
+                runs,
+                folder,
+            ),
         ]
     return {chart.name: chart for chart in charts}
 
@@ -174,12 +183,14 @@ def _dot_chart(
 def _sorted_chart(
     name: str,
     title: str,
+    values: Sequence[np.ndarray],
     keys: Sequence[Key],
     draw: Callable[..., None],
     runs: Sequence[ImageRun],
     folder: pathlib.Path,
 ) -> Chart:
-    """One wide panel with a line per run through its sorted outputs."""
+    """One wide panel with a line through the sorted outputs of each run that has values."""
     bound = functools.partial(draw, runs=runs)
-    keys = [*_run_keys(runs, "line"), *keys]
-    return overview_chart(name, title, keys, ((8.8, 3.2), bound), ((3.9, 3.0), bound), folder)
+    own = [key for key, line in zip(_run_keys(runs, "line"), values, strict=True) if line.size]
+    size, narrow = ((8.8, 3.2), bound), ((3.9, 3.0), bound)
+    return overview_chart(name, title, [*own, *keys], size, narrow, folder)
