@@ -242,10 +242,10 @@ class _Threads(ThreadPoolExecutor):
         # Large parts: handing small pictures over singly would take longer than they do.
         size = max(1, -(-rows // self.count))
         parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
-        unreadable: dict[int, str] = {}
+        joined: dict[int, str] = {}
         for found in self.map(load, parts):
-            unreadable |= found
-        return unreadable
+            joined |= found
+        return joined
 
 
 @dataclasses.dataclass
@@ -260,17 +260,11 @@ class _TrainingLoader:
         positions = self.rows.positions(batch)
         indices = self.order(positions).tolist()
         fields = _empty(len(positions), self.decoder)
-
-        def load(part: range) -> dict[int, str]:
-            unreadable: dict[int, str] = {}
-            for row in part:
-                problem = _load(self.source, self.decoder, indices[row], fields, row)
-                if problem is not None:
-                    unreadable[indices[row]] = problem
-                    unreadable |= self._stand_in(fields, row, int(positions[row]))
-            return unreadable
-
-        return fields, self.threads.share(load, len(positions))
+        unreadable: dict[int, str] = {}
+        for row, problem in _load_rows(self, indices, fields).items():
+            unreadable[indices[row]] = problem
+            unreadable |= self._stand_in(fields, row, int(positions[row]))
+        return fields, unreadable
 
     def _stand_in(self, fields: dict[str, np.ndarray], row: int, position: int) -> dict[int, str]:
         """Fills a row with some readable example; returns those that were not."""
@@ -299,16 +293,8 @@ class _EvaluationLoader:
         positions = self.rows.positions(batch)
         indices = positions[positions < len(self.source)].tolist()
         fields = _empty(len(positions), self.decoder)
-
-        def load(part: range) -> dict[int, str]:
-            unreadable: dict[int, str] = {}
-            for row in part:
-                problem = _load(self.source, self.decoder, indices[row], fields, row)
-                if problem is not None:
-                    unreadable[indices[row]] = problem
-            return unreadable
-
-        return fields, self.threads.share(load, len(indices))
+        problems = _load_rows(self, indices, fields)
+        return fields, {indices[row]: problem for row, problem in problems.items()}
 
 
 def _empty(rows: int, decoder: Decoder) -> dict[str, np.ndarray]:
@@ -318,6 +304,22 @@ def _empty(rows: int, decoder: Decoder) -> dict[str, np.ndarray]:
         "index": np.full(rows, _NO_INDEX, np.int32),
         "mask": np.zeros(rows, bool),
     }
+
+
+def _load_rows(
+    loader: _TrainingLoader | _EvaluationLoader, indices: list[int], fields: dict[str, np.ndarray]
+) -> dict[int, str]:
+    """Fills a row with each of the examples; returns the rows that it could not, and why."""
+
+    def load(part: range) -> dict[int, str]:
+        problems = {}
+        for row in part:
+            problem = _load(loader.source, loader.decoder, indices[row], fields, row)
+            if problem is not None:
+                problems[row] = problem
+        return problems
+
+    return loader.threads.share(load, len(indices))
 
 
 def _load(
