@@ -209,16 +209,16 @@ def _train_and_report(
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     runs = config_lib.expand(config)
+    folders = {name: workdir / name if len(runs) > 1 else workdir for name in runs}
     print_config(config)
     print(f"work directory: {workdir}")
     results: dict[str, Mapping[str, Any]] = {}
     for name, run in runs.items():
-        folder = workdir / name if len(runs) > 1 else workdir
         stop.raise_if_requested(f"stopped before {name} began")
         try:
             result = loop.train(
                 run,
-                folder,
+                folders[name],
                 make_evaluate,
                 stop=stop,
                 progress_mode=progress,
@@ -230,10 +230,9 @@ def _train_and_report(
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
         results[name] = result.scores
-    folders = [workdir / name if len(runs) > 1 else workdir for name in runs]
     print_scores(results)
-    _print_readouts(folders)
-    return _report(folders, workdir)
+    _print_readouts([*folders.values()])
+    return _report([*folders.values()], workdir)
 
 
 def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -> int:
