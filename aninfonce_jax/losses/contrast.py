@@ -92,7 +92,8 @@ def aninfonce_loss(
         from device to device, and memory depends on the device's own rows alone. "auto"
         chooses by size and platform.
       chunk_size: side of a tile of scores, but for the kernels, whose tiles suit the
-        TPU's memory; None chooses.
+        TPU's memory. None chooses, and a device's scores are then kept rather than
+        computed again where all of them take 16 MiB or less.
       precision: of the matrix products, where the platform has a choice. `DEFAULT` rounds
         the operands to bfloat16 on TPU: faster, and off by up to Λ/256 in a score.
 
@@ -359,6 +360,7 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
         chunk_size=how.chunk_size,
         precision=how.precision,
         wide=factors.queries.dtype == jnp.float64,
+        symmetric=how.axis_name is None and layout.batch is not None,
         kernels=scale.kernels_fit(factors.queries),
     )
 

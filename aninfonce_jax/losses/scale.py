@@ -43,6 +43,8 @@ _Tile = Literal["dense", "chunked", "pallas", "fused"]
 
 # Scores up to this many are computed at once: 32 MiB of float32, twice over.
 _DENSE_SCORES = 2**23
+# Chunked keeps this many, for to compute so few again takes longer than to fetch them.
+_KEPT_SCORES = 2**22
 # Gathered keys beyond this many bytes travel around the ring instead.
 _GATHERED_BYTES = 2**27
 _CHUNK_SIZE = 1024
@@ -79,6 +81,7 @@ def make_plan(
     chunk_size: int | None,
     precision: lax.Precision,
     wide: bool,
+    symmetric: bool,
     kernels: bool | None,
 ) -> Plan:
     """Chooses how to compute a log-sum-exp.
@@ -92,6 +95,7 @@ def make_plan(
       chunk_size: side of a tile; None chooses.
       precision: of the matrix products.
       wide: whether the computation is in float64, which the kernels do not know.
+      symmetric: whether the queries are the keys, so that tiles take half of the scores.
       kernels: whether kernels can run where the arrays are, from `kernels_fit`.
 
     Raises:
@@ -128,10 +132,14 @@ def make_plan(
         gathered = devices * keys * dim * 4
         strategy = "ring" if gathered > _GATHERED_BYTES else "gather"
     ring = strategy == "ring"
+    scores = queries * (keys if ring else devices * keys)
     tile: _Tile
-    if strategy in ("dense", "chunked", "pallas"):
+    if strategy in ("dense", "pallas"):
         tile = strategy  # type: ignore[assignment]
-    elif chunk_size is None and queries * (keys if ring else devices * keys) <= _DENSE_SCORES:
+    elif strategy == "chunked":
+        kept = chunk_size is None and scores <= _KEPT_SCORES and not symmetric
+        tile = "dense" if kept else "chunked"
+    elif chunk_size is None and scores <= _DENSE_SCORES:
         tile = "dense"
     elif wide or not kernels or (axis_name is None and jax.default_backend() != "tpu"):
         tile = "chunked"

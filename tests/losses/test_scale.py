@@ -185,6 +185,26 @@ def test_any_chunk_size(chunk_size: int) -> None:
     assert_matches(result, reference("aninfonce", "both"))
 
 
+def test_chunked_keeps_few_scores_and_never_many() -> None:
+    def kept(rows: int, keys: int, **settings: Any) -> int:
+        """Returns the numbers that wait for the gradient beyond rows and keys themselves."""
+        shapes = [(rows, DIM), (rows, DIM), (keys, DIM)]
+        arrays = [jnp.zeros(shape, jnp.float32) for shape in shapes]
+
+        def loss(view1: Array, view2: Array, bank: Array) -> Array:
+            arguments = {"negatives": bank, "strategy": "chunked"} | settings
+            return aninfonce_loss(view1, view2, 1.0, **arguments).loss
+
+        residuals = jax.eval_shape(lambda *x: jax.vjp(loss, *x)[1], *arrays)
+        return max(x.size for x in jax.tree.leaves(residuals))
+
+    assert kept(64, 2048) == 64 * 2048
+    assert kept(64, 2048, chunk_size=1024) == 2048 * DIM
+    assert kept(2048, 4096) == 4096 * DIM
+    # Half of the scores are cheaper to compute again than all are to keep.
+    assert kept(2048, 1, negatives="anchors") == 2048 * DIM
+
+
 @pytest.mark.parametrize("strategy", ["gather", "ring"])
 def test_explicit_negatives_are_those_of_all_devices(strategy: str) -> None:
     """A bank split over devices, of another length than the batch, equals the whole."""
