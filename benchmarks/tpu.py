@@ -12,11 +12,12 @@ each would take at the chip's published peak. The larger of the two is what boun
 FLOPs and traffic are counted by formula, for the compiler counts a loop's body once. A product is
 one of [batch / chips, dim, batch]. Where scores are kept there are three of them, and four where
 they are computed again for the gradient; the kernels take five, for they make the scores again for
-each of two gradients. What is sent is three times the keys with their biases and numbers: ring
-sends them forward and backward, and their gradients once; gather keeps them in between, but its
-reduce-scatter of gradients compiles to an all-reduce, which sends twice. "Moved" is the compiler's
-own count of the bytes that enter and leave its operations, with a loop's body counted once: no
-bound where a strategy loops, as ring does over its hops.
+each of two gradients. Sent are keys, with their biases and numbers, and gradients. Ring sends keys
+forward and backward, and their gradients once; gather keeps the keys in between, but its
+reduce-scatter of gradients compiles to an all-reduce, which sends twice. Where products round their
+operands to bfloat16, keys travel so; gradients are float32. "Moved" is the compiler's own count of
+the bytes that enter and leave its operations, with a loop's body counted once: no bound where a
+strategy loops, as ring does over its hops.
 Peaks are those that Google publishes: v5e 197 TFLOP/s in bfloat16, 16 GiB, 200 GB/s of interconnect
 (1,600 Gbit/s); v5p 459, 95 GiB, 600 GB/s; v6e 918, 32 GiB, 448 GB/s. Float32 products take six
 bfloat16 passes.
@@ -71,6 +72,14 @@ def products(compiled, strategy):
     return 3 if strategy in ("dense", "gather") else 4
 
 
+def bytes_sent(batch, dim, strategy, precision, chips):
+    """Returns what a chip sends over the interconnect."""
+    keys = batch * (dim * (2 if precision == "DEFAULT" else 4) + 4 + 4)
+    gradients = batch * (dim * 4 + 4)
+    total = 2 * keys + gradients if strategy == "ring" else keys + 2 * gradients
+    return total * (chips - 1) / chips
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--topology", default="v5e:16x16")
@@ -109,8 +118,7 @@ def main():
                 held = max(analysis.temp_size_in_bytes, analysis.peak_memory_in_bytes)
                 count = products(compiled, strategy)
                 flops = count * 2 * batch**2 * dim / mesh.size
-                travelling = batch * (dim + 2) * 4
-                traffic = 3 * travelling * (mesh.size - 1) / mesh.size
+                traffic = bytes_sent(batch, dim, strategy, arguments.precision, mesh.size)
                 seconds = passes * flops / tflops / 1e12, traffic / bandwidth / 1e9
                 print(
                     f"{label} {held / 2**20:>9.1f} MiB"

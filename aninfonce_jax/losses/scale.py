@@ -311,13 +311,28 @@ def _on_platform(
     return functools.partial(lax.platform_dependent, tpu=compiled, cpu=interpreted)
 
 
+def _send(plan: Plan, keys: Keys, collective: Callable[[Array], Array]) -> Keys:
+    """Hands keys to other devices, in as few bytes as the products make use of."""
+
+    def rounded(x: Array) -> Array:
+        return collective(x.astype(jnp.bfloat16)).astype(x.dtype)
+
+    vectors = keys.vectors
+    if plan.precision == lax.Precision.DEFAULT:
+        # A TPU's products would round them to bfloat16 anyway, so nothing is lost.
+        vectors = lax.platform_dependent(vectors, tpu=rounded, default=collective)
+    else:
+        vectors = collective(vectors)
+    return Keys(vectors, *jax.tree.map(collective, (keys.bias, keys.number)))
+
+
 # --- Keys of other devices: gathered ---
 
 
 def _gather(plan: Plan, keys: Keys) -> Keys:
     if plan.axis_name is None:
         return keys
-    return jax.tree.map(lambda x: lax.all_gather(x, plan.axis_name, tiled=True), keys)
+    return _send(plan, keys, lambda x: lax.all_gather(x, plan.axis_name, tiled=True))
 
 
 def _scatter(plan: Plan, gradients: KeyGradients) -> KeyGradients:
@@ -330,12 +345,12 @@ def _scatter(plan: Plan, gradients: KeyGradients) -> KeyGradients:
 # --- Keys of other devices: around a ring ---
 
 
-def _pass_on(plan: Plan, tree: Any) -> Any:
-    """Hands arrays to the next device of the ring."""
+def _pass_on(plan: Plan, x: Array) -> Array:
+    """Hands an array to the next device of the ring."""
     assert plan.axis_name is not None
     size = axis_size(plan.axis_name)
     route = [(device, (device + 1) % size) for device in range(size)]
-    return jax.tree.map(lambda x: lax.ppermute(x, plan.axis_name, route), tree)
+    return lax.ppermute(x, plan.axis_name, route)
 
 
 def _around(plan: Plan, keys: Keys, start: Any, visit: Callable[[Any, Keys], Any]) -> Any:
@@ -345,10 +360,11 @@ def _around(plan: Plan, keys: Keys, start: Any, visit: Callable[[Any, Keys], Any
     transfer and the computation overlap.
     """
     assert plan.axis_name is not None
+    pass_on = functools.partial(_pass_on, plan)
 
     def hop(carry: tuple[Keys, Any], _: None) -> tuple[tuple[Keys, Any], None]:
         keys, state = carry
-        following = _pass_on(plan, keys)
+        following = _send(plan, keys, pass_on)
         return (following, visit(state, keys)), None
 
     hops = axis_size(plan.axis_name) - 1
@@ -373,10 +389,11 @@ def _ring_backward(
     at the end of a visit, so their transfer overlaps with the computation too. After the
     last visit they are one hop from home.
     """
+    pass_on = functools.partial(_pass_on, plan)
 
     def visit(gradients: tuple[Array, KeyGradients], keys: Keys) -> tuple[Array, KeyGradients]:
         d_queries, d_keys = gradients
-        arrived = _pass_on(plan, d_keys)
+        arrived = jax.tree.map(pass_on, d_keys)
         more_queries, more_keys = tile_backward(plan, queries, keys, logsumexp, cotangent)
         return d_queries + more_queries, jax.tree.map(jnp.add, arrived, more_keys)
 
@@ -388,4 +405,4 @@ def _ring_backward(
     )
     start = tiles.vary_like(tiles.vary_like(nothing, keys.vectors), queries.vectors)
     d_queries, d_keys = _around(plan, keys, start, visit)
-    return d_queries, _pass_on(plan, d_keys)
+    return d_queries, jax.tree.map(pass_on, d_keys)

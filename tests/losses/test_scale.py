@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -203,6 +204,28 @@ def test_chunked_keeps_few_scores_and_never_many() -> None:
     assert kept(2048, 4096) == 4096 * DIM
     # Half of the scores are cheaper to compute again than all are to keep.
     assert kept(2048, 1, negatives="anchors") == 2048 * DIM
+
+
+@pytest.mark.parametrize("strategy", ["gather", "ring"])
+def test_keys_travel_in_the_type_of_the_products(strategy: str) -> None:
+    """A TPU's one-pass products round to bfloat16, so keys may be rounded on the way."""
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+    view = jax.ShapeDtypeStruct((4 * 6, DIM), jnp.float32)
+
+    def types_sent(platform: str, precision: lax.Precision) -> set[str]:
+        loss = over_mesh(
+            functools.partial(aninfonce_loss, strategy=strategy, precision=precision), mesh, AXIS
+        )
+        grad = jax.jit(jax.grad(lambda *views: loss(*views, 1.0).loss))
+        text = grad.trace(view, view).lower(lowering_platforms=(platform,)).as_text()
+        sent = re.findall(rf"(?:all_gather|collective_permute).*: \(tensor<12x{DIM}x(\w+)>", text)
+        return set(sent)
+
+    # Around the ring, the keys' gradients travel too.
+    gradients = {"f32"} if strategy == "ring" else set()
+    assert types_sent("tpu", lax.Precision.DEFAULT) == {"bf16"} | gradients
+    assert types_sent("tpu", lax.Precision.HIGHEST) == {"f32"}
+    assert types_sent("cpu", lax.Precision.DEFAULT) == {"f32"}
 
 
 @pytest.mark.parametrize("strategy", ["gather", "ring"])
