@@ -9,8 +9,8 @@ explicit negatives; d = 128, float32. More than one device means so many fake de
 same cores: that shows what distribution costs, not what it gains.
 
 Time: contestants take turns, and only ratios are reported. With --cpu-time, work of others on the
-same core does not count, which long rounds need where the machine is shared. "Bare" is the four matrix products
-that a loss without a stored score matrix needs, tile by tile, and nothing else.
+same core does not count, which long rounds need where the machine is shared. "Bare" is the four
+matrix products that a loss without a stored score matrix needs, tile by tile, and nothing else.
 
 Memory: how far the peak of a fresh process, compiled and with its inputs in place, rises
 during one evaluation, less the gradients that it returns. Linux only.

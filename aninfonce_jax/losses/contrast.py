@@ -23,11 +23,10 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from aninfonce_jax.losses import scale, similarity, stream, symmetric, tiles
+from aninfonce_jax.losses import mutual, scale, similarity, stream, symmetric, tiles
 from aninfonce_jax.losses.scale import AxisName, Strategy
 from aninfonce_jax.losses.similarity import Factors
-from aninfonce_jax.losses.symmetric import Points
-from aninfonce_jax.losses.tiles import Keys, Queries, varying_axes
+from aninfonce_jax.losses.tiles import Keys, Points, Queries, varying_axes
 from aninfonce_jax.types import Array, LossOutput, PyTree
 
 NEGATIVES = ("both", "anchors")
@@ -368,10 +367,11 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
         vectors, bias = factors.of_keys(layout.prepare(rows), parameters)
         return Keys(vectors, None if bias is None else sharpness * bias, None)
 
-    by_tiles = how.axis_name is None and plan.tile != "dense"
-    # Anchors that are each other's keys, and one matrix of their scores, tile by tile.
-    halved = by_tiles and layout.batch is not None and plan.tile == "chunked"
-    streamed = by_tiles and layout.batch is None
+    alone_and_dense = how.axis_name is None and plan.tile == "dense"
+    # Anchors that are each other's keys have one matrix of scores, which is symmetric.
+    symmetrical = layout.batch is not None and not alone_and_dense
+    halved = symmetrical and how.axis_name is None and plan.tile == "chunked"
+    streamed = layout.batch is None and how.axis_name is None and not alone_and_dense
 
     def logsumexp(sharpness: float) -> tuple[Array, Array, Array]:
         """Log-sum-exp and maximum over the negatives of `sharpness` times the score.
@@ -384,12 +384,14 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
             return stream.logsumexp(plan, make, queries, layout.keys, factors.parameters)
         keys = make(layout.keys, factors.parameters)._replace(number=key_numbers)
         longest = lax.stop_gradient(jnp.max(jnp.sum(keys.vectors**2, axis=-1)))
-        if halved:
+        if symmetrical:
             assert anchor_numbers is not None
             root = math.sqrt(sharpness) * factors.root
             own = jnp.zeros_like(root[:, 0]) if keys.bias is None else keys.bias
             points = Points(root, own, anchor_numbers)
-            return *symmetric.logsumexp(points, plan.chunk_size, plan.precision), longest
+            if halved:
+                return *symmetric.logsumexp(points, plan.chunk_size, plan.precision), longest
+            return *mutual.logsumexp(plan, points), longest
         return *scale.masked_logsumexp(plan, Queries(queries, anchor_numbers), keys), longest
 
     if how.hardness:
@@ -399,7 +401,7 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
         best = best / (1 + how.hardness)
     else:
         negatives, best, longest = logsumexp(1.0)
-    if factors.query_bias is not None and not halved:
+    if factors.query_bias is not None and not symmetrical:
         negatives = negatives + factors.query_bias
         best = best + factors.query_bias
     magnitude = jnp.sqrt(how.max(jnp.sum(factors.queries**2, axis=-1)) * how.max(longest))

@@ -22,7 +22,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from aninfonce_jax.losses.tiles import varying_axes
+from aninfonce_jax.losses.tiles import Members, varying_axes
 from aninfonce_jax.types import Array
 
 # A TPU's registers hold 8 × 128 numbers. Queries and keys each lie along the 128 in one of
@@ -54,7 +54,7 @@ class _Side(NamedTuple):
       points: [n, dim].
       bias: [1, n], for keys, or None.
       index: [1, n], or None where no pair is masked.
-      logsumexp: [1, n], for queries in the backward pass, else None.
+      logsumexp: [1, n], for queries in the backward pass, else None; points may be both.
       cotangent: as `logsumexp`.
     """
 
@@ -151,6 +151,38 @@ def backward(
     return _backward(options, queries, keys, key_bias, query_index, key_index, logsumexp, cotangent)
 
 
+def mutual_backward(
+    rows: Members,
+    columns: Members,
+    *,
+    precision: lax.Precision = lax.Precision.HIGHEST,
+    block_size: int | None = None,
+    interpret: bool = False,
+) -> tuple[Array, Array]:
+    """Gradients of points that are each other's keys; see `tiles.mutual_gradients`.
+
+    Args:
+      rows: the points whose gradients are wanted.
+      columns: points that they were scored with, whose log-sum-exp the rows are part of.
+      precision: as in `backward`, like what follows.
+      block_size: as in `forward`.
+      interpret: as in `forward`.
+
+    Returns:
+      What the columns add to the gradients of the rows' vectors, [rows, dim], and biases,
+      [rows], both float32.
+
+    Raises:
+      TypeError, ValueError, NotImplementedError: as `forward`.
+    """
+    options = _checked_options(precision, block_size, interpret)
+    _check_points(rows.vectors, columns.vectors)
+    for side in (rows, columns):
+        for name, vector in zip(side._fields[1:], side[1:], strict=True):
+            _check_vector(name, vector, "points", side.vectors)
+    return _mutual_backward(options, rows, columns)
+
+
 # --- From arrays to grids of tiles ---
 
 
@@ -200,10 +232,10 @@ def _backward(
     query_side = _padded_queries(query_block, queries, query_index, logsumexp, cotangent)
     key_side = _padded_keys(key_block, keys, key_bias, key_index)
     d_queries, _ = _gradient(
-        options, query_side, key_side, query_block, key_block, queries_outside=True
+        options, query_side, key_side, query_block, key_block, "logsumexp_backward_queries"
     )
     d_keys, d_bias = _gradient(
-        options, key_side, query_side, key_block, query_block, queries_outside=False
+        options, key_side, query_side, key_block, query_block, "logsumexp_backward_keys"
     )
     (query_count, dim), key_count = queries.shape, keys.shape[0]
     if key_bias is None:
@@ -216,22 +248,37 @@ def _backward(
     )
 
 
+@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
+@functools.partial(jax.jit, static_argnums=0)
+def _mutual_backward(options: _Options, rows: Members, columns: Members) -> tuple[Array, Array]:
+    row_block, column_block = _blocks(options, rows.vectors, columns.vectors)
+    d_points, d_bias = _gradient(
+        options,
+        _padded_members(row_block, rows),
+        _padded_members(column_block, columns),
+        row_block,
+        column_block,
+        name="logsumexp_backward_mutual",
+    )
+    assert d_bias is not None
+    count, dim = rows.vectors.shape
+    return d_points[:count, :dim], d_bias[0, :count]
+
+
 def _gradient(
     options: _Options,
     outer: _Side,
     inner: _Side,
     outer_block: int,
     inner_block: int,
-    queries_outside: bool,
+    name: str,
 ) -> tuple[Array, Array | None]:
     """Gradients of the outer side's points and, if it has one, of its bias."""
     count, dim = outer.points.shape
     d_points = _output((count, dim), outer, inner)
     d_bias = None if outer.bias is None else _output((1, count), outer, inner)
     return pl.pallas_call(
-        functools.partial(
-            _backward_kernel, queries_outside=queries_outside, precision=options.precision
-        ),
+        functools.partial(_backward_kernel, precision=options.precision),
         grid=(count // outer_block, inner.points.shape[0] // inner_block),
         in_specs=(_specs(outer, outer_block, 0), _specs(inner, inner_block, 1)),
         out_specs=(
@@ -242,7 +289,7 @@ def _gradient(
         compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel", "arbitrary")),
         cost_estimate=_cost(outer, inner, (d_points, d_bias), products=2),
         interpret=options.interpret,
-        name="logsumexp_backward_queries" if queries_outside else "logsumexp_backward_keys",
+        name=name,
     )(outer, inner)
 
 
@@ -252,6 +299,7 @@ def _no_derivative(options: _Options, primals: Any, tangents: Any) -> Any:
 
 _forward.defjvp(_no_derivative)
 _backward.defjvp(_no_derivative)
+_mutual_backward.defjvp(_no_derivative)
 
 
 def _blocks(options: _Options, queries: Array, keys: Array) -> tuple[int, int]:
@@ -297,6 +345,12 @@ def _padded_keys(block: int, keys: Array, bias: Array | None, index: Array | Non
     )
 
 
+def _padded_members(block: int, members: Members) -> _Side:
+    queries = _padded_queries(block, members.vectors, None, members.logsumexp, members.cotangent)
+    keys = _padded_keys(block, members.vectors, members.bias, members.number)
+    return keys._replace(logsumexp=queries.logsumexp, cotangent=queries.cotangent)
+
+
 def _padded_points(points: Array, block: int) -> Array:
     count, dim = points.shape
     rows, lanes = _round_up(count, block), _round_up(dim, _LANES)
@@ -340,10 +394,11 @@ def _row_spec(block: int, axis: int) -> pl.BlockSpec:
 def _cost(outer: _Side, inner: _Side, outputs: Any, products: int) -> pl.CostEstimate:
     """What XLA can't see inside a kernel, for its schedule and its cost analysis."""
     pairs = outer.points.shape[0] * inner.points.shape[0]
+    both = outer.logsumexp is not None and inner.logsumexp is not None
     arrays = jax.tree.leaves((outer, inner, outputs))
     return pl.CostEstimate(
         flops=2 * products * pairs * outer.points.shape[1],
-        transcendentals=pairs,
+        transcendentals=2 * pairs if both else pairs,
         bytes_accessed=sum(x.size * x.dtype.itemsize for x in arrays),
     )
 
@@ -367,7 +422,9 @@ def _forward_kernel(
     # Keys go down and queries across: so reductions over keys leave rows, which is how
     # the results are stored.
     queries, keys = _read(query_refs), _read_columns(key_refs)
-    scores = _scores(keys, queries, precision)
+    scores = _product(keys.points, queries.points, 1, 1, precision)
+    if keys.bias is not None:
+        scores = scores + keys.bias
     if queries.index is not None:
         scores = jnp.where(keys.index == queries.index, -jnp.inf, scores)
     best = best_ref[...]
@@ -386,9 +443,10 @@ def _backward_kernel(
     d_points_ref: Any,
     d_bias_ref: Any,
     *,
-    queries_outside: bool,
     precision: lax.Precision,
 ) -> None:
+    """Adds one tile to the gradients of the outer side; either side may be queries, or both."""
+
     @pl.when(pl.program_id(1) == 0)
     def _() -> None:
         d_points_ref[...] = jnp.zeros(d_points_ref.shape, jnp.float32)
@@ -398,15 +456,23 @@ def _backward_kernel(
     # The outer side goes down, so that the product for its gradient needs no transpose
     # of the tile.
     outer, inner = _read_columns(outer_refs), _read(inner_refs)
-    queries = outer if queries_outside else inner
-    # exp(score - ∞) is 0, like the gradient of a query without keys.
-    logsumexp = jnp.where(queries.logsumexp == -jnp.inf, jnp.inf, queries.logsumexp)
-    weights = jnp.exp(_scores(outer, inner, precision) - logsumexp) * queries.cotangent
+    products = _product(outer.points, inner.points, 1, 1, precision)
+    roles = ((outer, inner), (inner, outer))
+    parts = (_weights(products, *role) for role in roles if role[0].logsumexp is not None)
+    weights = functools.reduce(jnp.add, parts)
     if outer.index is not None:
         weights = jnp.where(outer.index == inner.index, 0.0, weights)
     d_points_ref[...] += _product(weights, inner.points, 1, 0, precision)
     if d_bias_ref is not None:
         d_bias_ref[...] += jnp.sum(weights, axis=1, keepdims=True).T
+
+
+def _weights(products: Array, queries: _Side, keys: _Side) -> Array:
+    """Returns the derivative of Σ cotangent · logsumexp by every score of a tile."""
+    scores = products if keys.bias is None else products + keys.bias
+    # exp(score - ∞) is 0, like the gradient of a query without keys.
+    logsumexp = jnp.where(queries.logsumexp == -jnp.inf, jnp.inf, queries.logsumexp)
+    return jnp.exp(scores - logsumexp) * queries.cotangent
 
 
 def _read(refs: _Side) -> _Side:
@@ -417,13 +483,6 @@ def _read_columns(refs: _Side) -> _Side:
     """Reads a block, its vectors as columns."""
     side = _read(refs)
     return _Side(side.points, *(None if vector is None else vector.T for vector in side[1:]))
-
-
-def _scores(down: _Side, across: _Side, precision: lax.Precision) -> Array:
-    """Scores [down, across] of one tile, not masked; either side may be the keys."""
-    scores = _product(down.points, across.points, 1, 1, precision)
-    bias = across.bias if down.bias is None else down.bias
-    return scores if bias is None else scores + bias
 
 
 def _product(a: Array, b: Array, a_axis: int, b_axis: int, precision: lax.Precision) -> Array:

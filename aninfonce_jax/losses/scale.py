@@ -25,14 +25,14 @@ import functools
 import importlib
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from aninfonce_jax.losses import tiles
-from aninfonce_jax.losses.tiles import KeyGradients, Keys, Partial, Queries
+from aninfonce_jax.losses.tiles import KeyGradients, Keys, Members, Partial, Points, Queries
 from aninfonce_jax.types import Array
 
 AxisName = str | tuple[str, ...]
@@ -40,6 +40,7 @@ Strategy = Literal["auto", "dense", "chunked", "gather", "ring", "pallas"]
 STRATEGIES: tuple[str, ...] = get_args(Strategy)
 # "fused" is the kernels where they exist, on TPU, and chunked elsewhere.
 _Tile = Literal["dense", "chunked", "pallas", "fused"]
+_Travelling = TypeVar("_Travelling", Keys, Points, Members)
 
 # Scores up to this many are computed at once: 32 MiB of float32, twice over.
 _DENSE_SCORES = 2**23
@@ -202,9 +203,9 @@ def masked_logsumexp(plan: Plan, queries: Queries, keys: Keys) -> tuple[Array, A
 
 def _forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[tuple[Array, Array], Any]:
     if plan.ring:
-        partial, saved = _ring_forward(plan, queries, keys), None
+        partial, saved = ring_forward(plan, queries, keys), None
     else:
-        partial, saved = tile_forward(plan, queries, _gather(plan, keys))
+        partial, saved = tile_forward(plan, queries, gather(plan, keys))
     total = tiles.logsumexp(partial)
     # Of the whole scores only the dense form keeps anything.
     residual = (saved, partial.total) if plan.tile == "dense" and not plan.ring else total
@@ -217,7 +218,7 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
     if plan.ring:
         d_queries, d_keys = _ring_backward(plan, queries, keys, residual, cotangent)
     else:
-        gathered = _gather(plan, keys)
+        gathered = gather(plan, keys)
         if plan.tile == "dense":
             numerators, total = residual
             d_queries, d_gathered = tiles.dense_backward(
@@ -245,7 +246,7 @@ def tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Arr
 
     def fused(queries: Queries, keys: Keys, *, interpret: bool) -> Partial:
         return Partial(
-            *_kernels().forward(
+            *kernels().forward(
                 queries.vectors,
                 keys.vectors,
                 keys.bias,
@@ -256,7 +257,7 @@ def tile_forward(plan: Plan, queries: Queries, keys: Keys) -> tuple[Partial, Arr
             )
         )
 
-    return _on_platform(plan, chunked, fused)(queries, keys), None
+    return on_platform(plan, chunked, fused)(queries, keys), None
 
 
 def tile_backward(
@@ -273,7 +274,7 @@ def tile_backward(
     def fused(
         queries: Queries, keys: Keys, logsumexp: Array, cotangent: Array, *, interpret: bool
     ) -> tuple[Array, KeyGradients]:
-        d_queries, d_vectors, d_bias = _kernels().backward(
+        d_queries, d_vectors, d_bias = kernels().backward(
             queries.vectors,
             keys.vectors,
             keys.bias,
@@ -286,15 +287,16 @@ def tile_backward(
         )
         return d_queries, KeyGradients(d_vectors, d_bias)
 
-    return _on_platform(plan, chunked, fused)(queries, keys, logsumexp, cotangent)
+    return on_platform(plan, chunked, fused)(queries, keys, logsumexp, cotangent)
 
 
-def _kernels() -> ModuleType:
+def kernels() -> ModuleType:
+    """Returns the module of that name."""
     # Pallas takes a second to import, and small losses never need it.
     return importlib.import_module("aninfonce_jax.losses.kernels")
 
 
-def _on_platform(
+def on_platform(
     plan: Plan, chunked: Callable[..., Any], fused: Callable[..., Any]
 ) -> Callable[..., Any]:
     """Returns what computes a tile on the platform that will run it.
@@ -311,28 +313,28 @@ def _on_platform(
     return functools.partial(lax.platform_dependent, tpu=compiled, cpu=interpreted)
 
 
-def _send(plan: Plan, keys: Keys, collective: Callable[[Array], Array]) -> Keys:
-    """Hands keys to other devices, in as few bytes as the products make use of."""
+def _send(plan: Plan, points: _Travelling, collective: Callable[[Array], Array]) -> _Travelling:
+    """Hands points to other devices, in as few bytes as the products make use of."""
 
     def rounded(x: Array) -> Array:
         return collective(x.astype(jnp.bfloat16)).astype(x.dtype)
 
-    vectors = keys.vectors
     if plan.precision == lax.Precision.DEFAULT:
         # A TPU's products would round them to bfloat16 anyway, so nothing is lost.
-        vectors = lax.platform_dependent(vectors, tpu=rounded, default=collective)
+        vectors = lax.platform_dependent(points.vectors, tpu=rounded, default=collective)
     else:
-        vectors = collective(vectors)
-    return Keys(vectors, *jax.tree.map(collective, (keys.bias, keys.number)))
+        vectors = collective(points.vectors)
+    return type(points)(vectors, *jax.tree.map(collective, points[1:]))
 
 
 # --- Keys of other devices: gathered ---
 
 
-def _gather(plan: Plan, keys: Keys) -> Keys:
+def gather(plan: Plan, points: _Travelling) -> _Travelling:
+    """Returns the points of all devices."""
     if plan.axis_name is None:
-        return keys
-    return _send(plan, keys, lambda x: lax.all_gather(x, plan.axis_name, tiled=True))
+        return points
+    return _send(plan, points, lambda x: lax.all_gather(x, plan.axis_name, tiled=True))
 
 
 def _scatter(plan: Plan, gradients: KeyGradients) -> KeyGradients:
@@ -353,31 +355,35 @@ def _pass_on(plan: Plan, x: Array) -> Array:
     return lax.ppermute(x, plan.axis_name, route)
 
 
-def _around(plan: Plan, keys: Keys, start: Any, visit: Callable[[Any, Keys], Any]) -> Any:
-    """Folds `visit` over the keys of every device, beginning with this one's.
+def around(
+    plan: Plan, points: _Travelling, start: Any, visit: Callable[[Any, _Travelling], Any]
+) -> Any:
+    """Folds `visit` over the points of every device, beginning with this one's.
 
-    The next keys are sent before the visit, which does not need them, so that the
+    The next points are sent before the visit, which does not need them, so that the
     transfer and the computation overlap.
     """
     assert plan.axis_name is not None
     pass_on = functools.partial(_pass_on, plan)
 
-    def hop(carry: tuple[Keys, Any], _: None) -> tuple[tuple[Keys, Any], None]:
-        keys, state = carry
-        following = _send(plan, keys, pass_on)
-        return (following, visit(state, keys)), None
+    def hop(carry: tuple[_Travelling, Any], _: None) -> tuple[tuple[_Travelling, Any], None]:
+        points, state = carry
+        following = _send(plan, points, pass_on)
+        return (following, visit(state, points)), None
 
     hops = axis_size(plan.axis_name) - 1
-    (keys, state), _ = lax.scan(hop, (keys, start), length=hops)
-    return visit(state, keys)
+    (points, state), _ = lax.scan(hop, (points, start), length=hops)
+    return visit(state, points)
 
 
-def _ring_forward(plan: Plan, queries: Queries, keys: Keys) -> Partial:
+def ring_forward(plan: Plan, queries: Queries, keys: Keys) -> Partial:
+    """Returns the log-sum-exp over the keys of all devices."""
+
     def visit(partial: Partial, keys: Keys) -> Partial:
         return tiles.merge(partial, tile_forward(plan, queries, keys)[0])
 
     start = tiles.vary_like(tiles.empty_like(queries), keys.vectors)
-    return _around(plan, keys, start, visit)
+    return around(plan, keys, start, visit)
 
 
 def _ring_backward(
@@ -404,5 +410,5 @@ def _ring_backward(
         ),
     )
     start = tiles.vary_like(tiles.vary_like(nothing, keys.vectors), queries.vectors)
-    d_queries, d_keys = _around(plan, keys, start, visit)
+    d_queries, d_keys = around(plan, keys, start, visit)
     return d_queries, jax.tree.map(pass_on, d_keys)

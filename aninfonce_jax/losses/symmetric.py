@@ -23,26 +23,12 @@ import numpy as np
 from jax import lax
 
 from aninfonce_jax.losses import tiles
-from aninfonce_jax.losses.tiles import Keys, Partial, Queries
+from aninfonce_jax.losses.tiles import Keys, Partial, Points, Queries
 from aninfonce_jax.types import Array
 
 # A row's sum of exponentials must exceed this share of the largest possible term. Terms
 # that underflow are then less than 1e-12 of it, however many there are.
 _SMALLEST_SUM = 1e-18
-
-
-class Points(NamedTuple):
-    """One set of points, both rows and columns of a score matrix.
-
-    Attributes:
-      vectors: [points, dim].
-      bias: [points].
-      number: int32 [points]; a pair with equal numbers is left out.
-    """
-
-    vectors: Array
-    bias: Array
-    number: Array
 
 
 class _Settings(NamedTuple):

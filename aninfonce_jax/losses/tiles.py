@@ -45,6 +45,40 @@ class Keys(NamedTuple):
     number: Array | None
 
 
+class Points(NamedTuple):
+    """One set of points, both rows and columns of a symmetric score matrix.
+
+    The score of two is <vector i, vector j> + bias i + bias j.
+
+    Attributes:
+      vectors: [points, dim].
+      bias: [points].
+      number: int32 [points]; a pair with equal numbers is left out.
+    """
+
+    vectors: Array
+    bias: Array
+    number: Array
+
+
+class Members(NamedTuple):
+    """What the gradient of `Points` needs to know of each of them.
+
+    Attributes:
+      vectors: [points, dim].
+      bias: [points].
+      number: int32 [points].
+      logsumexp: of the point's scores with all others, less its own bias, [points].
+      cotangent: of `logsumexp`, [points].
+    """
+
+    vectors: Array
+    bias: Array
+    number: Array
+    logsumexp: Array
+    cotangent: Array
+
+
 class Partial(NamedTuple):
     """A log-sum-exp in two parts, best + log(total), which can still take more keys.
 
@@ -117,7 +151,11 @@ def finite_or_zero(x: Array) -> Array:
 
 def dense_forward(queries: Queries, keys: Keys, precision: lax.Precision) -> tuple[Partial, Array]:
     """Returns the log-sum-exp, and the numerators exp(score - best) [queries, keys]."""
-    scores = _scores(queries, keys, precision)
+    return softmax_parts(_scores(queries, keys, precision))
+
+
+def softmax_parts(scores: Array) -> tuple[Partial, Array]:
+    """Returns the log-sum-exp of each row of scores [queries, keys], and the numerators."""
     best = lax.stop_gradient(jnp.max(scores, axis=-1))
     numerators = jnp.exp(scores - finite_or_zero(best)[:, None])
     return Partial(best, jnp.sum(numerators, axis=-1)), numerators
@@ -221,11 +259,55 @@ def chunked_backward(
     return _merge_tiles(d_queries, queries.vectors.shape[0]), d_keys
 
 
+def mutual_gradients(
+    rows: Members, columns: Members, chunk_size: int, precision: lax.Precision
+) -> tuple[Array, Array]:
+    """Returns what `columns` add to the gradients of the vectors and biases of `rows`.
+
+    That is the part of each row in its own log-sum-exp, and in that of each column.
+    """
+    column_tiles = _member_tiles(columns, chunk_size)
+
+    def row(tile: Members) -> tuple[Array, Array]:
+        def add(
+            gradients: tuple[Array, Array], column: Members
+        ) -> tuple[tuple[Array, Array], None]:
+            products = masked_products(tile, column, precision)
+            more = gradients_of_rows(products, tile, column, precision)
+            return jax.tree.map(jnp.add, gradients, more), None
+
+        start = jnp.zeros_like(tile.vectors), jnp.zeros_like(tile.bias)
+        return lax.scan(add, vary_like(start, column_tiles.vectors), column_tiles)[0]
+
+    count = rows.vectors.shape[0]
+    gradients = lax.map(row, _member_tiles(rows, chunk_size))
+    return jax.tree.map(lambda x: _merge_tiles(x, count), gradients)
+
+
+def gradients_of_rows(
+    products: Array, rows: Members, columns: Members, precision: lax.Precision
+) -> tuple[Array, Array]:
+    """Returns what `mutual_gradients` does, from masked products [rows, columns]."""
+    # Biases are added as they were for the log-sum-exp, so that they round alike.
+    scores = products + columns.bias[None, :]
+    weights = jnp.exp(scores - rows.logsumexp[:, None]) * rows.cotangent[:, None]
+    scores = products + rows.bias[:, None]
+    weights += jnp.exp(scores - columns.logsumexp[None, :]) * columns.cotangent[None, :]
+    d_vectors = jnp.matmul(weights, columns.vectors, precision=precision)
+    return d_vectors, jnp.sum(weights, axis=1)
+
+
+def masked_products(
+    rows: Queries | Points | Members, columns: Keys | Points | Members, precision: lax.Precision
+) -> Array:
+    """Returns <row, column> [rows, columns], -∞ where the numbers are equal."""
+    products = jnp.matmul(rows.vectors, columns.vectors.T, precision=precision)
+    return mask(products, rows.number, columns.number)
+
+
 def _scores(queries: Queries, keys: Keys, precision: lax.Precision) -> Array:
-    scores = jnp.matmul(queries.vectors, keys.vectors.T, precision=precision)
-    if keys.bias is not None:
-        scores = scores + keys.bias[None, :]
-    return mask(scores, queries.number, keys.number)
+    products = masked_products(queries, keys, precision)
+    return products if keys.bias is None else products + keys.bias[None, :]
 
 
 def _query_tiles(queries: Queries, chunk_size: int) -> Queries:
@@ -245,6 +327,12 @@ def _key_tiles(keys: Keys, chunk_size: int) -> Keys:
         None if bias is None else cut(bias, chunk_size, -jnp.inf),
         None if keys.number is None else cut(keys.number, chunk_size, -1),
     )
+
+
+def _member_tiles(members: Members, chunk_size: int) -> Members:
+    """Returns [tiles, size, ...]; ∓∞ leaves out the points that fill the last tile."""
+    fills = (0.0, -jnp.inf, -1.0, jnp.inf, 0.0)
+    return Members(*(cut(x, chunk_size, fill) for x, fill in zip(members, fills, strict=True)))
 
 
 def tile_shape(count: int, chunk_size: int) -> tuple[int, int]:

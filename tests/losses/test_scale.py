@@ -21,7 +21,7 @@ from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.types import Array, LossOutput
 
 AXIS = "data"
-BATCH, DIM = 24, 5
+BATCH, BANK, DIM = 24, 40, 5
 ON_ONE_DEVICE = ("dense", "chunked", "pallas")
 STRATEGIES = (*ON_ONE_DEVICE, "gather", "ring")
 MODES = ("pmap", "shard_map", "shard_map_unchecked", "jit")
@@ -44,6 +44,7 @@ class Result(NamedTuple):
     d_parameter: Any
     d_view1: Any
     d_view2: Any
+    d_bank: Any = None
 
 
 def example(dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
@@ -53,20 +54,33 @@ def example(dtype: Any = np.float32) -> tuple[np.ndarray, np.ndarray]:
     return view1.astype(dtype), view2.astype(dtype)
 
 
+def inputs(negatives: str, dtype: Any) -> tuple[np.ndarray, ...]:
+    """Returns the two views and, if the negatives are a "bank", those."""
+    bank = np.random.default_rng(1).normal(size=(BANK, DIM)).astype(dtype)
+    return (*example(dtype), bank) if negatives == "bank" else example(dtype)
+
+
 @functools.cache
 def reference(kind: str, negatives: str, dtype: Any = np.float32) -> Result:
-    rows = enumerate_pairs(BATCH, negatives)
+    if negatives == "bank":
+        others = range(2 * BATCH, 2 * BATCH + BANK)
+        rows = [[(i, BATCH + i), *((i, key) for key in others)] for i in range(BATCH)]
+    else:
+        rows = enumerate_pairs(BATCH, negatives)
 
-    def mean(scale: Array, parameter: Array, view1: Array, view2: Array) -> tuple[Array, Array]:
-        views = view1 * scale[None], view2 * scale[None]
-        per_anchor = naive_per_anchor(*views, parameter, score=SCORE[kind], rows=rows)
+    def mean(scale: Array, parameter: Array, *arrays: Array) -> tuple[Array, Array]:
+        view1, *others = (array * scale[None] for array in arrays)
+        per_anchor = naive_per_anchor(
+            view1, jnp.concatenate(others), parameter, score=SCORE[kind], rows=rows
+        )
         return per_anchor.mean(), per_anchor
 
     with jax.enable_x64(True):
-        views = [jnp.asarray(np.float64(view)) for view in example(dtype)]
-        (loss, per_anchor), grads = jax.jit(
-            jax.value_and_grad(mean, argnums=(0, 1, 2, 3), has_aux=True)
-        )(jnp.ones(DIM), jnp.asarray(PARAMETER[kind]), *views)
+        arrays = [jnp.asarray(np.float64(x)) for x in inputs(negatives, dtype)]
+        argnums = tuple(range(2 + len(arrays)))
+        (loss, per_anchor), grads = jax.jit(jax.value_and_grad(mean, argnums, has_aux=True))(
+            jnp.ones(DIM), jnp.asarray(PARAMETER[kind]), *arrays
+        )
         return Result(float(loss), np.sort(per_anchor), *map(np.asarray, grads))
 
 
@@ -79,21 +93,31 @@ def loss_function(kind: str, **settings: Any) -> Any:
     return loss
 
 
-def value_and_grads(loss: Any) -> Any:
+def value_and_grads(loss: Any, arrays: int = 2) -> Any:
     """Returns what a training step differentiates: an encoder, here a scale, and a loss."""
 
-    def total(scale: Array, parameter: Array, view1: Array, view2: Array) -> Any:
-        embeddings = [(view * scale[None]).astype(view.dtype) for view in (view1, view2)]
-        out = loss(*embeddings, parameter)
+    def total(scale: Array, parameter: Array, *arrays: Array) -> Any:
+        view1, view2, *bank = [(x * scale[None]).astype(x.dtype) for x in arrays]
+        out = loss(view1, view2, parameter, **({"negatives": bank[0]} if bank else {}))
         return out.loss, out
 
-    return jax.value_and_grad(total, argnums=(0, 1, 2, 3), has_aux=True)
+    return jax.value_and_grad(total, argnums=tuple(range(2 + arrays)), has_aux=True)
 
 
-def run(mode: str, devices: int, kind: str, dtype: Any = np.float32, **settings: Any) -> Result:
+def run(
+    mode: str,
+    devices: int,
+    kind: str,
+    dtype: Any = np.float32,
+    negatives: str = "both",
+    **settings: Any,
+) -> Result:
     """Computes loss and gradients on `devices` devices, as the docstring tells users to."""
     parameters = jnp.ones(DIM), jnp.asarray(PARAMETER[kind], jnp.float32)
-    views = example(dtype)
+    arrays = inputs(negatives, dtype)
+    if negatives != "bank":
+        settings["negatives"] = negatives
+    differentiate = functools.partial(value_and_grads, arrays=len(arrays))
     chosen = jax.devices()[:devices]
     mesh = Mesh(np.array(chosen), (AXIS,), axis_types=(AxisType.Auto,))
     if mode == "jit":
@@ -101,40 +125,45 @@ def run(mode: str, devices: int, kind: str, dtype: Any = np.float32, **settings:
             loss = loss_function(kind, **settings)
         else:
             loss = over_mesh(loss_function(kind, **settings), mesh, AXIS)
-        sharded = [jax.device_put(view, NamedSharding(mesh, P(AXIS))) for view in views]
-        (loss, out), grads = jax.jit(value_and_grads(loss))(*parameters, *sharded)
+        sharded = [jax.device_put(x, NamedSharding(mesh, P(AXIS))) for x in arrays]
+        (loss, out), grads = jax.jit(differentiate(loss))(*parameters, *sharded)
         return Result(loss, np.sort(out.per_anchor), *grads)
 
     def step(*args: Array) -> Any:
         loss = loss_function(kind, axis_name=AXIS, **settings)
-        (value, out), (*replicated, d_view1, d_view2) = value_and_grads(loss)(*args)
-        return value, out.per_anchor, *lax.pmean(replicated, AXIS), d_view1, d_view2
+        (value, out), (d_scale, d_parameter, *d_arrays) = differentiate(loss)(*args)
+        return value, out.per_anchor, *lax.pmean((d_scale, d_parameter), AXIS), *d_arrays
 
     if mode == "pmap":
-        split = [view.reshape(devices, -1, DIM) for view in views]
-        mapped = jax.pmap(step, AXIS, in_axes=(None, None, 0, 0), devices=chosen)
-        value, per_anchor, *replicated, d_view1, d_view2 = mapped(*parameters, *split)
-        value, *replicated = (x[0] for x in (value, *replicated))
+        split = [x.reshape(devices, -1, DIM) for x in arrays]
+        in_axes = None, None, *(0 for _ in arrays)
+        mapped = jax.pmap(step, AXIS, in_axes=in_axes, devices=chosen)
+        value, per_anchor, d_scale, d_parameter, *d_arrays = mapped(*parameters, *split)
+        value, d_scale, d_parameter = (x[0] for x in (value, d_scale, d_parameter))
     else:
+        rows = [P(AXIS) for _ in arrays]
         mapped = jax.shard_map(
             step,
             mesh=mesh,
-            in_specs=(P(), P(), P(AXIS), P(AXIS)),
-            out_specs=(P(), P(AXIS), P(), P(), P(AXIS), P(AXIS)),
+            in_specs=(P(), P(), *rows),
+            out_specs=(P(), P(AXIS), P(), P(), *rows),
             check_vma=mode == "shard_map",
         )
-        value, per_anchor, *replicated, d_view1, d_view2 = jax.jit(mapped)(*parameters, *views)
+        value, per_anchor, d_scale, d_parameter, *d_arrays = jax.jit(mapped)(*parameters, *arrays)
     # As documented: without replication checks it is the gradient of the sum over devices.
     factor = 1 if mode == "shard_map" else 1 / devices
-    d_views = (np.float32(x).reshape(BATCH, DIM) * factor for x in (d_view1, d_view2))
-    return Result(value, np.sort(np.ravel(per_anchor)), *replicated, *d_views)
+    d_arrays = [np.float32(x).reshape(-1, DIM) * factor for x in d_arrays]
+    return Result(value, np.sort(np.ravel(per_anchor)), d_scale, d_parameter, *d_arrays)
 
 
 def assert_matches(result: Result, expected: Result, dtype: Any = np.float32) -> None:
     """Everything to float32 accuracy, but for gradients that the input's type rounds."""
     rounded = 1e-5 if dtype == np.float32 else 2.0**-7
-    tolerance = Result(1e-6, 1e-5, rounded, 1e-5, rounded, rounded)
+    tolerance = Result(1e-6, 1e-5, rounded, 1e-5, rounded, rounded, rounded)
     for name, got, want, rtol in zip(Result._fields, result, expected, tolerance, strict=True):
+        if want is None:
+            assert got is None
+            continue
         scale = np.max(np.abs(want))
         np.testing.assert_allclose(np.float64(got), want, rtol=0, atol=rtol * scale, err_msg=name)
 
@@ -147,25 +176,30 @@ def skip_what_kernels_can_not(strategy: str, mode: str, devices: int) -> None:
 
 
 def every_combination() -> Iterator[Any]:
-    """Lists strategy, mode, devices and dtype; those that differ in little are slow tests."""
-    for strategy, mode in itertools.product(STRATEGIES, MODES):
+    """Lists strategy, mode, devices, dtype and negatives; some are slow tests."""
+    for strategy, mode, negatives in itertools.product(STRATEGIES, MODES, ("both", "bank")):
         for devices, dtype in itertools.product((1, 2, 4, 8), (np.float32, jnp.bfloat16)):
+            # Quick are those that differ in more than a little.
             quick = devices == 4 and dtype == np.float32
             quick |= devices == 2 and dtype == jnp.bfloat16 and mode == "shard_map"
             quick |= strategy in ("gather", "ring") and devices == 8 and mode == "shard_map"
             yield pytest.param(
-                *(strategy, mode, devices, dtype),
-                id=f"{strategy}-{mode}-{devices}-{np.dtype(dtype).name}",
+                *(strategy, mode, devices, dtype, negatives),
+                id=f"{strategy}-{mode}-{devices}-{np.dtype(dtype).name}-{negatives}",
                 marks=() if quick else pytest.mark.slow,
             )
 
 
-@pytest.mark.parametrize(("strategy", "mode", "devices", "dtype"), list(every_combination()))
-def test_values_and_gradients(strategy: str, mode: str, devices: int, dtype: Any) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "mode", "devices", "dtype", "negatives"), list(every_combination())
+)
+def test_values_and_gradients(
+    strategy: str, mode: str, devices: int, dtype: Any, negatives: str
+) -> None:
     skip_what_kernels_can_not(strategy, mode, devices)
-    settings = {"strategy": strategy, "chunk_size": CHUNK}
+    settings = {"strategy": strategy, "chunk_size": CHUNK, "negatives": negatives}
     result = run(mode, devices, "aninfonce", dtype, **settings)
-    assert_matches(result, reference("aninfonce", "both", dtype), dtype)
+    assert_matches(result, reference("aninfonce", negatives, dtype), dtype)
 
 
 # --- What the matrix above leaves out ---
@@ -207,49 +241,23 @@ def test_chunked_keeps_few_scores_and_never_many() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["gather", "ring"])
-def test_keys_travel_in_the_type_of_the_products(strategy: str) -> None:
-    """A TPU's one-pass products round to bfloat16, so keys may be rounded on the way."""
+def test_what_travels_between_devices(strategy: str) -> None:
+    """Points only, never gradients, in bfloat16 where a TPU's products round them to it."""
     mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
     view = jax.ShapeDtypeStruct((4 * 6, DIM), jnp.float32)
+    sent = "all_gather" if strategy == "gather" else "collective_permute"
 
-    def types_sent(platform: str, precision: lax.Precision) -> set[str]:
-        loss = over_mesh(
-            functools.partial(aninfonce_loss, strategy=strategy, precision=precision), mesh, AXIS
-        )
-        grad = jax.jit(jax.grad(lambda *views: loss(*views, 1.0).loss))
+    def travelling(platform: str, precision: lax.Precision) -> set[tuple[str, str]]:
+        settings = {"strategy": strategy, "precision": precision}
+        loss = over_mesh(functools.partial(aninfonce_loss, **settings), mesh, AXIS)
+        grad = jax.jit(jax.grad(lambda *views: loss(*views, 1.0).loss, argnums=(0, 1)))
         text = grad.trace(view, view).lower(lowering_platforms=(platform,)).as_text()
-        sent = re.findall(rf"(?:all_gather|collective_permute).*: \(tensor<12x{DIM}x(\w+)>", text)
-        return set(sent)
+        kinds = "all_gather|collective_permute|reduce_scatter|all_to_all"
+        return set(re.findall(rf"stablehlo.({kinds})\b.*: \(tensor<12x{DIM}x(\w+)>", text))
 
-    # Around the ring, the keys' gradients travel too.
-    gradients = {"f32"} if strategy == "ring" else set()
-    assert types_sent("tpu", lax.Precision.DEFAULT) == {"bf16"} | gradients
-    assert types_sent("tpu", lax.Precision.HIGHEST) == {"f32"}
-    assert types_sent("cpu", lax.Precision.DEFAULT) == {"f32"}
-
-
-@pytest.mark.parametrize("strategy", ["gather", "ring"])
-def test_explicit_negatives_are_those_of_all_devices(strategy: str) -> None:
-    """A bank split over devices, of another length than the batch, equals the whole."""
-    view1, view2 = example()
-    bank = np.random.default_rng(1).normal(size=(4 * 5, DIM)).astype(np.float32)
-
-    def loss(view1: Array, view2: Array, bank: Array, **settings: Any) -> Array:
-        concentration = jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
-        return aninfonce_loss(view1, view2, concentration, negatives=bank, **settings).loss
-
-    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
-    spread = jax.shard_map(
-        functools.partial(loss, axis_name=AXIS, strategy=strategy),
-        mesh=mesh,
-        in_specs=(P(AXIS), P(AXIS), P(AXIS)),
-        out_specs=P(),
-    )
-    differentiate = functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
-    value, grads = jax.jit(differentiate(spread))(view1, view2, bank)
-    expected, expected_grads = jax.jit(differentiate(loss))(view1, view2, bank)
-    np.testing.assert_allclose(value, expected, rtol=1e-6)
-    chex.assert_trees_all_close(jax.device_get(grads), expected_grads, atol=1e-6)
+    assert travelling("tpu", lax.Precision.DEFAULT) == {(sent, "bf16")}
+    assert travelling("tpu", lax.Precision.HIGHEST) == {(sent, "f32")}
+    assert travelling("cpu", lax.Precision.DEFAULT) == {(sent, "f32")}
 
 
 def test_a_batch_spread_over_two_axes() -> None:
