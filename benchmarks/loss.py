@@ -1,12 +1,12 @@
 """The loss alone, value and gradient: time and memory of every strategy, and of PyTorch.
 
     pip install torch==2.13.0
-    python benchmarks/loss.py time [--rows=1024,4096] [--devices=1] [--rounds=9]
+    python benchmarks/loss.py time [--rows=1024,4096] [--devices=1] [--rounds=9] [--cpu-time]
     python benchmarks/loss.py memory [--rows=4096,65536] [--keys=0] [--devices=1]
 
 Rows are anchors, each contrasted with all the others (`negatives="anchors"`), or with --keys
-explicit negatives; d = 128, float32. More than one device means so many fake devices on the
-same cores: that shows what distribution costs, not what it gains.
+explicit negatives; d = 128, float32, Λ = --concentration for every dimension. More than one device
+means so many fake devices on the same cores: that shows what distribution costs, not what it gains.
 
 Time: contestants take turns, and only ratios are reported. With --cpu-time, work of others on the
 same core does not count, which long rounds need where the machine is shared. "Bare" is the four
@@ -35,8 +35,8 @@ FRUGAL = ("chunked", "gather", "ring", "bare")
 TILE = 1024
 
 
-def our_loss(strategy, rows, keys, devices):
-    """Returns a compiled value and gradient of ours, and its arguments."""
+def our_loss(strategy, rows, keys, devices, concentration):
+    """Returns a compiled value and gradient of ours."""
     import jax
     import jax.numpy as jnp
     from jax.sharding import PartitionSpec as P
@@ -65,13 +65,13 @@ def our_loss(strategy, rows, keys, devices):
     if devices > 1:
         specs = (P(), *(P(DATA_AXIS) for _ in (*views, *bank)))
         loss = jax.shard_map(loss, mesh=mesh, in_specs=specs, out_specs=P())
-    arguments = (jnp.full(DIM, 10.0), *views, *bank)
+    arguments = (jnp.full(DIM, concentration), *views, *bank)
     grad = jax.jit(jax.value_and_grad(loss, argnums=tuple(range(len(arguments)))))
     compiled = grad.lower(*arguments).compile()
     return lambda: jax.block_until_ready(compiled(*arguments))
 
 
-def torch_loss(rows, keys):
+def torch_loss(rows, keys, concentration):
     """Returns the value and gradient of a plain PyTorch loss."""
     import torch
 
@@ -80,7 +80,7 @@ def torch_loss(rows, keys):
     leaves = [draw(rows, DIM), draw(rows, DIM)]
     if keys:
         leaves.append(draw(keys, DIM))
-    leaves.append(torch.full((DIM,), 10.0))
+    leaves.append(torch.full((DIM,), concentration))
     for leaf in leaves:
         leaf.requires_grad_()
 
@@ -131,18 +131,22 @@ def bare_products(rows, keys):
     return lambda: jax.block_until_ready(compiled(*arguments))
 
 
-def build(name, rows, keys, devices):
+def build(name, rows, settings):
     if name == "torch":
-        return torch_loss(rows, keys)
+        return torch_loss(rows, settings.keys, settings.concentration)
     if name == "bare":
-        return bare_products(rows, keys)
-    return our_loss(name, rows, keys, devices)
+        return bare_products(rows, settings.keys)
+    return our_loss(name, rows, settings.keys, settings.devices, settings.concentration)
 
 
-def chosen(rows, keys, devices):
+def chosen(rows, settings):
     """Returns the contestants whose scores fit."""
-    fits = 4 * rows * (keys or rows) <= LARGEST_DENSE
-    return [name for name in CONTESTANTS[devices] if fits or name in FRUGAL]
+    fits = 4 * rows * (settings.keys or rows) <= LARGEST_DENSE
+    return [name for name in CONTESTANTS[settings.devices] if fits or name in FRUGAL]
+
+
+def describe(rows, settings):
+    return f"{rows:>8} rows, {settings.keys or rows:>8} keys, {settings.devices} devices"
 
 
 def peak_bytes(field):
@@ -150,39 +154,38 @@ def peak_bytes(field):
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith(field))
 
 
-def measure_memory(name, rows, keys, devices):
+def measure_memory(rows, settings):
     """Prints the rise of this process's peak during one evaluation, in bytes."""
-    run = build(name, rows, keys, devices)
+    run = build(settings.only, rows, settings)
     pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak is now what is held
     before = peak_bytes("VmRSS")
     run()
-    gradients = 4 * DIM * (2 * rows + keys)
+    gradients = 4 * DIM * (2 * rows + settings.keys)
     print(peak_bytes("VmHWM") - before - gradients)
 
 
-def report_memory(rows, keys, devices):
-    for name in chosen(rows, keys, devices):
+def report_memory(rows, settings):
+    for name in chosen(rows, settings):
         if name == "bare":
             continue
-        command = [sys.executable, __file__, "memory", f"--rows={rows}", f"--keys={keys}"]
-        command += [f"--devices={devices}", f"--only={name}"]
+        command = [sys.executable, __file__, "memory", f"--rows={rows}", f"--keys={settings.keys}"]
+        command += [f"--devices={settings.devices}", f"--concentration={settings.concentration}"]
+        command += [f"--only={name}"]
         out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        print(
-            f"{rows:>8} rows, {keys or rows:>8} keys, {devices} devices, {name:8}"
-            f" {int(out.split()[-1]) / 2**20:>10.0f} MiB",
-            flush=True,
-        )
+        peak = int(out.split()[-1]) / 2**20
+        print(f"{describe(rows, settings)}, {name:8} {peak:>10.0f} MiB", flush=True)
 
 
-def report_time(rows, keys, devices, rounds, clock):
+def report_time(rows, settings):
     from timing import interleave, ratio
 
-    contestants = {name: build(name, rows, keys, devices) for name in chosen(rows, keys, devices)}
-    seconds = interleave(contestants, rounds, clock)
+    contestants = {name: build(name, rows, settings) for name in chosen(rows, settings)}
+    clock = time.process_time if settings.cpu_time else time.perf_counter
+    seconds = interleave(contestants, settings.rounds, clock)
     for name in contestants:
         if name != "chunked":
             print(
-                f"{rows:>8} rows, {keys or rows:>8} keys, {devices} devices: "
+                f"{describe(rows, settings)}: "
                 f"chunked takes {ratio(seconds, 'chunked', name)} the time of {name}",
                 flush=True,
             )
@@ -194,21 +197,21 @@ def main():
     parser.add_argument("--rows", default="1024,4096")
     parser.add_argument("--keys", type=int, default=0, help="explicit negatives; 0: the rows")
     parser.add_argument("--devices", type=int, default=1, choices=tuple(CONTESTANTS))
+    parser.add_argument("--concentration", type=float, default=10.0)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument(
         "--cpu-time", action="store_true", help="count the processor's seconds, not the clock's"
     )
     parser.add_argument("--only", help="memory of this contestant, in this process")
-    arguments = parser.parse_args()
-    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={arguments.devices}"
-    for rows in map(int, arguments.rows.split(",")):
-        if arguments.only:
-            measure_memory(arguments.only, rows, arguments.keys, arguments.devices)
-        elif arguments.what == "memory":
-            report_memory(rows, arguments.keys, arguments.devices)
+    settings = parser.parse_args()
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={settings.devices}"
+    for rows in map(int, settings.rows.split(",")):
+        if settings.only:
+            measure_memory(rows, settings)
+        elif settings.what == "memory":
+            report_memory(rows, settings)
         else:
-            clock = time.process_time if arguments.cpu_time else time.perf_counter
-            report_time(rows, arguments.keys, arguments.devices, arguments.rounds, clock)
+            report_time(rows, settings)
 
 
 if __name__ == "__main__":

@@ -294,7 +294,7 @@ def _gradient(
 
 
 def _no_derivative(options: _Options, primals: Any, tangents: Any) -> Any:
-    raise NotImplementedError("strategy='pallas' has no second derivatives; use strategy='chunked'")
+    raise NotImplementedError("kernels have no derivative of their own; use those of losses.tiles")
 
 
 _forward.defjvp(_no_derivative)

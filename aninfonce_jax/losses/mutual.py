@@ -25,7 +25,6 @@ from aninfonce_jax.losses.tiles import Keys, Members, Points, Queries
 from aninfonce_jax.types import Array
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def logsumexp(plan: Plan, points: Points) -> tuple[Array, Array]:
     """Log-sum-exp, and maximum, of each point's scores with all others.
 
@@ -36,6 +35,11 @@ def logsumexp(plan: Plan, points: Points) -> tuple[Array, Array]:
     Returns:
       The log-sum-exp, [points], and the maximum, [points], which has no gradient.
     """
+    return _logsumexp(plan, tiles.vary_alike(points))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _logsumexp(plan: Plan, points: Points) -> tuple[Array, Array]:
     return _forward(plan, points)[0]
 
 
@@ -76,7 +80,7 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
     return (Points(*gradients, None),)  # type: ignore[arg-type]
 
 
-logsumexp.defvjp(_forward, _backward)
+_logsumexp.defvjp(_forward, _backward)
 
 
 def _ring_backward(plan: Plan, mine: Members) -> tuple[Array, Array]:

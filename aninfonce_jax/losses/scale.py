@@ -44,8 +44,10 @@ _Travelling = TypeVar("_Travelling", Keys, Points, Members)
 
 # Scores up to this many are computed at once: 32 MiB of float32, twice over.
 _DENSE_SCORES = 2**23
-# Chunked keeps this many, for to compute so few again takes longer than to fetch them.
+# Chunked keeps this many, for to compute so few again takes longer than to fetch them. Of
+# rows with more keys than so many times their number, to hold all keys would cost more.
 _KEPT_SCORES = 2**22
+_KEPT_KEYS_PER_ROW = 8
 # Gathered keys beyond this many bytes travel around the ring instead.
 _GATHERED_BYTES = 2**27
 _CHUNK_SIZE = 1024
@@ -100,7 +102,7 @@ def make_plan(
       kernels: whether kernels can run where the arrays are, from `kernels_fit`.
 
     Raises:
-      TypeError: a chunk size that is no whole number.
+      TypeError: a chunk size that is no whole number, or an axis that is no name.
       ValueError: an unknown strategy or axis, a chunk size below 1, a strategy that needs
         an axis without one, or kernels where there are none.
     """
@@ -122,6 +124,11 @@ def make_plan(
         raise ValueError("strategy='pallas' is for TPU; on GPU use 'chunked' or 'auto'")
     if wide and strategy == "pallas":
         raise ValueError("strategy='pallas' computes in float32, got float64; use 'chunked'")
+    in_kernels = precision in (lax.Precision.DEFAULT, lax.Precision.HIGHEST)
+    if strategy == "pallas" and not in_kernels:
+        raise ValueError(
+            f"strategy='pallas' knows precision DEFAULT and HIGHEST, got {precision}; use 'chunked'"
+        )
     if strategy == "pallas" and kernels is False:
         raise ValueError(
             "strategy='pallas' can't be spread over devices by the compiler, and the views are "
@@ -138,11 +145,16 @@ def make_plan(
     if strategy in ("dense", "pallas"):
         tile = strategy  # type: ignore[assignment]
     elif strategy == "chunked":
-        kept = chunk_size is None and scores <= _KEPT_SCORES and not symmetric
-        tile = "dense" if kept else "chunked"
+        few = scores <= min(_KEPT_SCORES, _KEPT_KEYS_PER_ROW * queries**2)
+        tile = "dense" if few and chunk_size is None and not symmetric else "chunked"
     elif chunk_size is None and scores <= _DENSE_SCORES:
         tile = "dense"
-    elif wide or not kernels or (axis_name is None and jax.default_backend() != "tpu"):
+    elif (
+        wide
+        or not in_kernels
+        or not kernels
+        or (axis_name is None and jax.default_backend() != "tpu")
+    ):
         tile = "chunked"
     else:
         tile = "pallas" if axis_name is None else "fused"
@@ -175,8 +187,14 @@ def axis_size(axis_name: AxisName) -> int:
     """Returns the number of devices along a mapped axis.
 
     Raises:
+      TypeError: what can't be a name.
       ValueError: where no such axis is mapped.
     """
+    names = (axis_name,) if isinstance(axis_name, str) else axis_name
+    if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
+        raise TypeError(
+            f"axis_name must be a string, a tuple of strings, or None, got {axis_name!r}"
+        )
     try:
         return lax.axis_size(axis_name)
     except NameError as error:
@@ -186,7 +204,6 @@ def axis_size(axis_name: AxisName) -> int:
         ) from error
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def masked_logsumexp(plan: Plan, queries: Queries, keys: Keys) -> tuple[Array, Array]:
     """Row-wise log-sum-exp, and maximum, of <query, key> + bias over unmasked keys.
 
@@ -198,6 +215,11 @@ def masked_logsumexp(plan: Plan, queries: Queries, keys: Keys) -> tuple[Array, A
     Returns:
       The log-sum-exp, [queries], and the maximum, [queries], which has no gradient.
     """
+    return _logsumexp(plan, *tiles.vary_alike((queries, keys)))
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _logsumexp(plan: Plan, queries: Queries, keys: Keys) -> tuple[Array, Array]:
     return _forward(plan, queries, keys)[0]
 
 
@@ -230,7 +252,7 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
     return Queries(d_queries, None), Keys(d_keys.vectors, d_keys.bias, None)
 
 
-masked_logsumexp.defvjp(_forward, _backward)
+_logsumexp.defvjp(_forward, _backward)
 
 
 # --- Scores of one device's rows with the keys at hand ---
@@ -306,11 +328,19 @@ def on_platform(
     """
     if plan.tile in ("dense", "chunked"):
         return chunked
-    compiled = functools.partial(fused, interpret=False)
+    branches: dict[str, Callable[..., Any]] = {"tpu": functools.partial(fused, interpret=False)}
     if plan.tile == "fused":
-        return functools.partial(lax.platform_dependent, tpu=compiled, default=chunked)
-    interpreted = functools.partial(fused, interpret=True)
-    return functools.partial(lax.platform_dependent, tpu=compiled, cpu=interpreted)
+        branches["default"] = chunked
+    else:
+        branches["cpu"] = functools.partial(fused, interpret=True)
+
+    @jax.custom_jvp
+    def compute(*arguments: Any) -> Any:
+        return lax.platform_dependent(*arguments, **branches)
+
+    # Kernels have no derivative of their own; both compute the same.
+    compute.defjvp(functools.partial(jax.jvp, chunked))
+    return compute
 
 
 def _send(plan: Plan, points: _Travelling, collective: Callable[[Array], Array]) -> _Travelling:

@@ -22,6 +22,8 @@ from jax.typing import ArrayLike, DTypeLike
 
 from aninfonce_jax.types import Array, PyTree
 
+_SMALLEST_ROOTED = 1e-30
+
 
 class KeyFactors(NamedTuple):
     """What scores need of keys.
@@ -119,8 +121,15 @@ def anisotropic_factors(
         of_keys=_anisotropic_keys,
         parameters=(concentration, origin),
         query_bias=-0.5 * jnp.sum(queries * anchors, axis=-1),
-        root=anchors * jnp.sqrt(concentration)[None, :],
+        root=anchors * _root(concentration)[None, :],
     )
+
+
+def _root(x: Array) -> Array:
+    """Returns √x, such that √x √x has the derivative 1 even where x is as small as zero."""
+    # Less is zero to a TPU, and to any score.
+    smallest = jnp.where((x >= 0) & (x < _SMALLEST_ROOTED), _SMALLEST_ROOTED, x)
+    return jnp.sqrt(x + lax.stop_gradient(smallest - x))
 
 
 def _anisotropic_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactors:

@@ -69,12 +69,7 @@ def logsumexp(
       The log-sum-exp, [queries]; the maximum, [queries]; and the largest squared length of
       a key, a scalar. Only the first has a gradient.
     """
-    # Where one differs between devices, so do the gradients of all. Parameters that do not
-    # differ are made to here, so that JAX sums their gradients as the mode asks.
-    arguments = queries, raw, parameters
-    for like in jax.tree.leaves(arguments):
-        arguments = tiles.vary_like(arguments, like)
-    return _logsumexp(plan, prepare, *arguments)
+    return _logsumexp(plan, prepare, *tiles.vary_alike((queries, raw, parameters)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

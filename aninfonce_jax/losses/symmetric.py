@@ -1,16 +1,12 @@
-"""A log-sum-exp over all pairs of one set of points, at half the scores.
+"""A log-sum-exp over all pairs of one set of points on one device, at half the scores.
 
-Where the keys are the anchors themselves, the matrix of scores is symmetric:
+Where the keys are the anchors themselves, the matrix of scores is symmetric. So a tile above the
+diagonal also stands for the one below it, and value and gradient take two matrix products of the
+full size where distinct queries and keys take four.
 
-    score(i, j) = <vector i, vector j> + bias i + bias j
-
-So a tile above the diagonal also stands for the one below it, and value and gradient take
-two matrix products of the full size where distinct queries and keys take four.
-
-Each score is exponentiated once, for its row and its column alike, hence from one shift for
-all rows instead of each row's own maximum. That is exact as long as no row's sum comes near
-the smallest numbers of its type. Where one does, which is found out on the way, the work is
-done again by the general method.
+A score counts in its row and in its column. Where no two scores differ by too much, which a bound
+tells beforehand, it is exponentiated once for both, from one shift for all rows. Else rows and
+columns have shifts of their own, as in any log-sum-exp, at the price of a second exponential.
 """
 
 import functools
@@ -23,12 +19,12 @@ import numpy as np
 from jax import lax
 
 from aninfonce_jax.losses import tiles
-from aninfonce_jax.losses.tiles import Keys, Partial, Points, Queries
+from aninfonce_jax.losses.tiles import Partial, Points
 from aninfonce_jax.types import Array
 
-# A row's sum of exponentials must exceed this share of the largest possible term. Terms
-# that underflow are then less than 1e-12 of it, however many there are.
-_SMALLEST_SUM = 1e-18
+# Scores may lie so far below the largest possible one, and still be summed from a common
+# shift: their exponentials are then 1e-18 at least, and 1e-38 is the smallest of float32.
+_WIDEST_RANGE = -math.log(1e-18)
 
 
 class _Settings(NamedTuple):
@@ -47,7 +43,7 @@ def logsumexp(points: Points, chunk_size: int, precision: lax.Precision) -> tupl
     Returns:
       The log-sum-exp, [points], and the maximum, [points], which has no gradient.
     """
-    return _logsumexp(_Settings(chunk_size, precision), points)
+    return _logsumexp(_Settings(chunk_size, precision), tiles.vary_alike(points))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -56,82 +52,76 @@ def _logsumexp(settings: _Settings, points: Points) -> tuple[Array, Array]:
 
 
 def _forward(settings: _Settings, points: Points) -> tuple[tuple[Array, Array], Any]:
-    # No score exceeds the largest one of a point with itself.
-    own = jnp.sum(points.vectors**2, axis=-1) + 2 * points.bias
-    ceiling = lax.stop_gradient(jnp.max(own))
-    partial = _half_forward(settings, points, ceiling)
-    healthy = jnp.all(partial.total > _SMALLEST_SUM)
-    shifted = Partial(jnp.full_like(partial.best, ceiling), partial.total)
-    total, best = lax.cond(
-        healthy,
-        lambda: (tiles.logsumexp(shifted), ceiling + jnp.log(lax.stop_gradient(partial.best))),
-        lambda: _general_forward(settings, points),
+    ceiling, floor = _bounds(points)
+    narrow = ceiling - floor < _WIDEST_RANGE
+    partial = lax.cond(
+        narrow,
+        lambda: _forward_from_one_shift(settings, points, ceiling),
+        lambda: _forward_from_own_shifts(settings, points),
     )
-    return (total, best), (points, ceiling, healthy, total)
+    total = tiles.logsumexp(partial)
+    return (total, partial.best), (points, ceiling, narrow, total)
 
 
 def _backward(
     settings: _Settings, residuals: Any, cotangents: tuple[Array, Array]
 ) -> tuple[Points]:
-    points, ceiling, healthy, total = residuals
-    d_vectors, d_bias = lax.cond(
-        healthy,
-        lambda: _half_backward(settings, points, ceiling, total, cotangents[0]),
-        lambda: _general_backward(settings, points, total, cotangents[0]),
-    )
-    return (Points(d_vectors, d_bias, None),)  # type: ignore[arg-type]
+    points, ceiling, narrow, total = residuals
+    total = tiles.finite_or_zero(total)
+    cut = _cut(points, settings.chunk_size)
+    cotangent = tiles.cut(cotangents[0], settings.chunk_size, 0)
+
+    def from_one_shift() -> tuple[Array, Array]:
+        weights = cotangent * tiles.cut(jnp.exp(ceiling - total), settings.chunk_size, 0)
+
+        def parts(pair: _Pair) -> Array:
+            exponentials = jnp.exp(_scores(settings, cut, pair) - ceiling)
+            return exponentials * (weights[pair.row][:, None] + weights[pair.column][None, :])
+
+        return _sum_gradients(settings, cut, parts)
+
+    def from_own_shifts() -> tuple[Array, Array]:
+        shift = tiles.cut(total, settings.chunk_size, jnp.inf)
+
+        def parts(pair: _Pair) -> Array:
+            scores = _scores(settings, cut, pair)
+            of_row = jnp.exp(scores - shift[pair.row][:, None])
+            of_column = jnp.exp(scores - shift[pair.column][None, :])
+            of_row *= cotangent[pair.row][:, None]
+            return of_row + of_column * cotangent[pair.column][None, :]
+
+        return _sum_gradients(settings, cut, parts)
+
+    d_vectors, d_bias = lax.cond(narrow, from_one_shift, from_own_shifts)
+    count, dim = points.vectors.shape
+    d_points = d_vectors.reshape(-1, dim)[:count], d_bias.reshape(-1)[:count]
+    return (Points(*d_points, None),)  # type: ignore[arg-type]
 
 
 _logsumexp.defvjp(_forward, _backward)
 
 
-# --- Half of the tiles ---
+def _bounds(points: Points) -> tuple[Array, Array]:
+    """Returns what no score exceeds, and what none falls below."""
+    vectors, bias = lax.stop_gradient((points.vectors, points.bias))
+    squared = jnp.sum(vectors**2, axis=-1)
+    # By Cauchy and Schwarz. A score is at most the mean of those of its points with themselves.
+    return jnp.max(squared + 2 * bias), -jnp.max(squared) + 2 * jnp.min(bias)
 
 
-def _half_forward(settings: _Settings, points: Points, ceiling: Array) -> Partial:
-    """Returns sums and maxima of exp(score - ceiling) per row; here `best` is a maximum."""
-    count = points.vectors.shape[0]
-    cut = _cut(points, settings.chunk_size)
-
-    def add(partial: Partial, pair: tuple[Array, Array]) -> tuple[Partial, None]:
-        exponentials = _exponentials(settings, cut, ceiling, pair)
-        sums = _add_both(partial.total, pair, *(jnp.sum(exponentials, axis=a) for a in (1, 0)))
-        highest = lax.stop_gradient(exponentials)
-        best = partial.best.at[pair[0]].max(jnp.max(highest, axis=1))
-        return Partial(best.at[pair[1]].max(jnp.max(highest, axis=0)), sums), None
-
-    zeros = tiles.vary_like(jnp.zeros_like(cut.bias), points.vectors)
-    partial, _ = lax.scan(add, Partial(zeros, zeros), _pairs(cut))
-    return jax.tree.map(lambda x: x.reshape(-1)[:count], partial)
+# --- Tiles on and above the diagonal ---
 
 
-def _half_backward(
-    settings: _Settings, points: Points, ceiling: Array, total: Array, cotangent: Array
-) -> tuple[Array, Array]:
-    """Returns the gradients of vectors and bias."""
-    count = points.vectors.shape[0]
-    cut = _cut(points, settings.chunk_size)
-    weights = tiles.cut(cotangent * jnp.exp(ceiling - total), settings.chunk_size, 0)
-    matmul = functools.partial(jnp.matmul, precision=settings.precision)
+class _Pair(NamedTuple):
+    """Numbers of the tiles of points that are the rows and the columns of a tile of scores."""
 
-    def add(
-        gradients: tuple[Array, Array], pair: tuple[Array, Array]
-    ) -> tuple[tuple[Array, Array], None]:
-        d_vectors, d_bias = gradients
-        i, j = pair
-        # A score has a part in the loss of its row and in that of its column.
-        shares = weights[i][:, None] + weights[j][None, :]
-        shares = shares * _exponentials(settings, cut, ceiling, pair)
-        above = matmul(shares, cut.vectors[j])
-        below = matmul(shares.T, cut.vectors[i])
-        d_vectors = _add_both(d_vectors, pair, above, below)
-        d_bias = _add_both(d_bias, pair, *(jnp.sum(shares, axis=a) for a in (1, 0)))
-        return (d_vectors, d_bias), None
+    row: Array
+    column: Array
 
-    zeros = jnp.zeros_like(cut.vectors), jnp.zeros_like(cut.bias)
-    start = tiles.vary_like(zeros, points.vectors)
-    (d_vectors, d_bias), _ = lax.scan(add, start, _pairs(cut))
-    return d_vectors.reshape(-1, d_vectors.shape[-1])[:count], d_bias.reshape(-1)[:count]
+
+def _pairs(cut: Points) -> _Pair:
+    rows, columns = np.triu_indices(cut.bias.shape[0])
+    return _Pair(jnp.asarray(rows, jnp.int32), jnp.asarray(columns, jnp.int32))
 
 
 def _cut(points: Points, chunk_size: int) -> Points:
@@ -140,49 +130,77 @@ def _cut(points: Points, chunk_size: int) -> Points:
     return Points(*(tiles.cut(x, chunk_size, fill) for x, fill in zip(points, fills, strict=True)))
 
 
-def _pairs(cut: Points) -> tuple[Array, Array]:
-    rows, columns = np.triu_indices(cut.bias.shape[0])
-    return jnp.asarray(rows, jnp.int32), jnp.asarray(columns, jnp.int32)
-
-
-def _exponentials(
-    settings: _Settings, cut: Points, ceiling: Array, pair: tuple[Array, Array]
-) -> Array:
-    """Returns exp(score - ceiling) [size, size] for one pair of tiles."""
+def _scores(settings: _Settings, cut: Points, pair: _Pair) -> Array:
+    """Returns the scores [size, size] of one pair of tiles, -∞ where numbers are equal."""
     rows, columns = (Points(*(x[index] for x in cut)) for index in pair)
-    scores = jnp.matmul(rows.vectors, columns.vectors.T, precision=settings.precision)
-    scores = scores + (rows.bias - ceiling)[:, None] + columns.bias[None, :]
-    left_out = rows.number[:, None] == columns.number[None, :]
-    return jnp.where(left_out, 0, jnp.exp(scores))
+    products = tiles.masked_products(rows, columns, settings.precision)
+    return products + rows.bias[:, None] + columns.bias[None, :]
 
 
-def _add_both(x: Array, pair: tuple[Array, Array], row: Array, column: Array) -> Array:
+def _forward_from_one_shift(settings: _Settings, points: Points, ceiling: Array) -> Partial:
+    cut = _cut(points, settings.chunk_size)
+
+    def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
+        exponentials = jnp.exp(_scores(settings, cut, pair) - ceiling)
+        total = _add_both(partial.total, pair, *(jnp.sum(exponentials, axis=a) for a in (1, 0)))
+        highest = lax.stop_gradient(exponentials)
+        best = partial.best.at[pair.row].max(jnp.max(highest, axis=1))
+        return Partial(best.at[pair.column].max(jnp.max(highest, axis=0)), total), None
+
+    zeros = tiles.vary_like(jnp.zeros_like(cut.bias), points.vectors)
+    partial, _ = lax.scan(add, Partial(zeros, zeros), _pairs(cut))
+    highest, total = (x.reshape(-1)[: points.bias.shape[0]] for x in partial)
+    best = ceiling + jnp.log(highest)
+    # From the shift of all to that of each row, which is what a `Partial` has.
+    return Partial(best, total / jnp.where(highest == 0, 1, highest))
+
+
+def _forward_from_own_shifts(settings: _Settings, points: Points) -> Partial:
+    cut = _cut(points, settings.chunk_size)
+
+    def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
+        scores = _scores(settings, cut, pair)
+        of_rows, _ = tiles.softmax_parts(scores)
+        of_columns, _ = tiles.softmax_parts(scores.T)
+        # On the diagonal rows and columns are the same points.
+        own = pair.row == pair.column
+        of_columns = Partial(
+            jnp.where(own, -jnp.inf, of_columns.best), jnp.where(own, 0, of_columns.total)
+        )
+        for index, part in ((pair.row, of_rows), (pair.column, of_columns)):
+            merged = tiles.merge(Partial(*(x[index] for x in partial)), part)
+            partial = Partial(*(x.at[index].set(y) for x, y in zip(partial, merged, strict=True)))
+        return partial, None
+
+    start = Partial(jnp.full_like(cut.bias, -jnp.inf), jnp.zeros_like(cut.bias))
+    start = tiles.vary_like(start, points.vectors)
+    partial, _ = lax.scan(add, start, _pairs(cut))
+    return Partial(*(x.reshape(-1)[: points.bias.shape[0]] for x in partial))
+
+
+def _sum_gradients(settings: _Settings, cut: Points, parts: Any) -> tuple[Array, Array]:
+    """Returns the gradients of vectors and biases, in tiles.
+
+    Args:
+      settings: how.
+      cut: the points, in tiles.
+      parts: gives the derivative by every score of a tile, through its row and its column.
+    """
+    matmul = functools.partial(jnp.matmul, precision=settings.precision)
+
+    def add(gradients: tuple[Array, Array], pair: _Pair) -> tuple[tuple[Array, Array], None]:
+        d_vectors, d_bias = gradients
+        weights = parts(pair)
+        rows, columns = cut.vectors[pair.row], cut.vectors[pair.column]
+        d_vectors = _add_both(d_vectors, pair, matmul(weights, columns), matmul(weights.T, rows))
+        d_bias = _add_both(d_bias, pair, *(jnp.sum(weights, axis=a) for a in (1, 0)))
+        return (d_vectors, d_bias), None
+
+    zeros = jnp.zeros_like(cut.vectors), jnp.zeros_like(cut.bias)
+    return lax.scan(add, tiles.vary_like(zeros, cut.vectors), _pairs(cut))[0]
+
+
+def _add_both(x: Array, pair: _Pair, row: Array, column: Array) -> Array:
     """Adds to the tiles of rows and of columns; on the diagonal they are the same scores."""
-    i, j = pair
-    return x.at[i].add(row).at[j].add(jnp.where(i == j, 0, column))
-
-
-# --- The general method, for rows far from all others ---
-
-
-def _rows_and_columns(points: Points) -> tuple[Queries, Keys]:
-    return (
-        Queries(points.vectors, points.number),
-        Keys(points.vectors, points.bias, points.number),
-    )
-
-
-def _general_forward(settings: _Settings, points: Points) -> tuple[Array, Array]:
-    partial = tiles.chunked_forward(*_rows_and_columns(points), *settings)
-    return tiles.logsumexp(partial) + points.bias, partial.best + lax.stop_gradient(points.bias)
-
-
-def _general_backward(
-    settings: _Settings, points: Points, total: Array, cotangent: Array
-) -> tuple[Array, Array]:
-    rows, columns = _rows_and_columns(points)
-    d_rows, d_columns = tiles.chunked_backward(
-        rows, columns, total - points.bias, cotangent, *settings
-    )
-    assert d_columns.bias is not None
-    return d_rows + d_columns.vectors, cotangent + d_columns.bias
+    own = pair.row == pair.column
+    return x.at[pair.row].add(row).at[pair.column].add(jnp.where(own, 0, column))

@@ -134,6 +134,16 @@ def vary_like(tree: PyTree, like: Array) -> PyTree:
     return jax.tree.map(vary, tree)
 
 
+def vary_alike(tree: PyTree) -> PyTree:
+    """Marks arrays as differing between devices wherever one of them does.
+
+    Then so may all their gradients, and JAX sums those of arrays that did not as the mode asks.
+    """
+    for like in jax.tree.leaves(tree):
+        tree = vary_like(tree, like)
+    return tree
+
+
 def mask(scores: Array, query_numbers: Array | None, key_numbers: Array | None) -> Array:
     """Sets scores [queries, keys] to -∞ where the numbers are equal, if there are any."""
     if query_numbers is None or key_numbers is None:

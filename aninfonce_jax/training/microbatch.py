@@ -31,7 +31,7 @@ def microbatched(
     - BatchNorm takes its statistics from the micro-batch: loss and gradient are exactly
       those of an encoder that normalises so, not of one that sees the whole batch. Return
       updated running statistics as auxiliary output; their mean over micro-batches comes
-      back.
+      back. What is not floating point, like a counter, comes back from the last one.
     - Dropout needs noise of its own for each micro-batch: pass `key`, and `encode` is called
       with a key of its own for each, the same one in both passes.
 
@@ -56,6 +56,8 @@ def microbatched(
         raise ValueError(f"microbatches must be at least 1, got {microbatches}")
 
     def split(x: Array) -> Array:
+        if x.ndim == 0:
+            raise ValueError("inputs must be arrays [batch, ...], got a scalar among them")
         if x.shape[0] % microbatches:
             raise ValueError(
                 f"microbatches={microbatches} must divide the batch, got {x.shape[0]} rows"
@@ -64,6 +66,9 @@ def microbatched(
 
     def join(x: Array) -> Array:
         return jnp.moveaxis(x, 0, 1).reshape(-1, *x.shape[2:])
+
+    def summarize(x: Array) -> Array:
+        return jnp.mean(x, axis=0) if jnp.issubdtype(x.dtype, jnp.floating) else x[-1]
 
     def encode_all(params: PyTree, inputs: PyTree, key: Array | None = None) -> Any:
         # Without the checkpoint every micro-batch's activations would wait for the
@@ -80,6 +85,6 @@ def microbatched(
         if not has_aux:
             return jax.tree.map(join, outputs)
         embeddings, aux = outputs
-        return jax.tree.map(join, embeddings), jax.tree.map(lambda x: jnp.mean(x, axis=0), aux)
+        return jax.tree.map(join, embeddings), jax.tree.map(summarize, aux)
 
     return encode_all

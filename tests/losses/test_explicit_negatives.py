@@ -76,15 +76,18 @@ def test_values_and_gradients(
 
 
 def test_memory_does_not_grow_with_the_number_of_keys() -> None:
-    def beyond_arguments_and_gradients(keys: int) -> int:
-        shapes = [(), (256, 64), (256, 64), (keys, 64)]
+    def beyond_arguments_and_gradients(rows: int, keys: int, chunk_size: int | None) -> int:
+        shapes = [(), (rows, 64), (rows, 64), (keys, 64)]
         arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-        loss = functools.partial(ours, "aninfonce", strategy="chunked", chunk_size=256)
+        loss = functools.partial(ours, "aninfonce", strategy="chunked", chunk_size=chunk_size)
         return differentiate(loss).lower(*arguments).compile().memory_analysis().temp_size_in_bytes
 
-    few, many = map(beyond_arguments_and_gradients, (4096, 65536))
-    # The larger number takes 16 MiB itself.
-    assert many - few < 2**18
+    for rows, chunk_size in ((256, 256), (4, None)):
+        few, many = (
+            beyond_arguments_and_gradients(rows, keys, chunk_size) for keys in (4096, 65536)
+        )
+        # The larger number takes 16 MiB itself.
+        assert many - few < 2**18
 
 
 def test_it_serves_transformations_and_second_derivatives() -> None:
@@ -111,14 +114,15 @@ def test_it_serves_transformations_and_second_derivatives() -> None:
 
 @pytest.mark.parametrize("bank", [P(), P("data")], ids=["one bank", "a bank for each"])
 @pytest.mark.parametrize("checked", [True, False])
-def test_a_loss_of_its_own_on_every_device(checked: bool, bank: Any) -> None:
+@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
+def test_a_loss_of_its_own_on_every_device(kind: str, checked: bool, bank: Any) -> None:
     """Without an `axis_name`, in a mapped function: Λ, and maybe the bank, are replicated."""
     mesh = Mesh(np.array(jax.devices()[:2]), ("data",), axis_types=(AxisType.Auto,))
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=(2 * n, DIM)).astype(np.float32) for n in (ROWS, ROWS, KEYS)]
 
     def mean(strategy: str, *arguments: Array) -> Array:
-        return lax.pmean(ours("aninfonce", *arguments, strategy=strategy), "data")
+        return lax.pmean(ours(kind, *arguments, strategy=strategy), "data")
 
     def gradients(strategy: str) -> Any:
         spread = jax.shard_map(
@@ -128,6 +132,6 @@ def test_a_loss_of_its_own_on_every_device(checked: bool, bank: Any) -> None:
             out_specs=P(),
             check_vma=checked,
         )
-        return differentiate(spread)(jnp.float32(PARAMETER["aninfonce"]), *arrays)
+        return differentiate(spread)(jnp.float32(PARAMETER[kind]), *arrays)
 
     chex.assert_trees_all_close(gradients("chunked"), gradients("dense"), rtol=1e-4, atol=1e-6)

@@ -205,6 +205,53 @@ def test_values_and_gradients(
 # --- What the matrix above leaves out ---
 
 
+@pytest.mark.parametrize("negatives", ["both", "bank"])
+@pytest.mark.parametrize("mode", ["pmap", "shard_map", "shard_map_unchecked"])
+@pytest.mark.parametrize("strategy", ["auto", "chunked", "gather", "ring"])
+def test_tiles_of_the_default_size(strategy: str, mode: str, negatives: str) -> None:
+    result = run(mode, 4, "aninfonce", strategy=strategy, negatives=negatives)
+    assert_matches(result, reference("aninfonce", negatives))
+
+
+@pytest.mark.parametrize("strategy", ["chunked", "gather", "ring", "pallas"])
+def test_a_concentration_that_underflows_has_the_gradient_of_the_dense_form(strategy: str) -> None:
+    raw = jnp.array([1.0, 2.0, -120.0, 0.0, 1.0])
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,), axis_types=(AxisType.Auto,))
+
+    def gradient(strategy: str) -> Array:
+        loss = functools.partial(aninfonce_loss, strategy=strategy, chunk_size=CHUNK)
+        if strategy in ("gather", "ring"):
+            loss = over_mesh(loss, mesh, AXIS)
+        return jax.jit(jax.grad(lambda x: loss(*example(), x).loss))(jax.nn.softplus(raw))
+
+    assert jax.nn.softplus(raw)[2] == 0
+    np.testing.assert_allclose(gradient(strategy), gradient("dense"), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
+@pytest.mark.parametrize("strategy", ["dense", "chunked", "gather", "ring"])
+def test_a_parameter_that_differs_along_another_axis(strategy: str, kind: str) -> None:
+    """Each column of a grid of devices has its Λ or τ, and all have the same rows."""
+    grid = np.array(jax.devices()[:4]).reshape(2, 2)
+    mesh = Mesh(grid, (AXIS, "model"), axis_types=(AxisType.Auto,) * 2)
+    parameters = np.stack([PARAMETER[kind], 2 * PARAMETER[kind]]).astype(np.float32)
+
+    def local(parameter: Array, view1: Array, view2: Array) -> Array:
+        settings = {"strategy": strategy, "chunk_size": CHUNK, "axis_name": AXIS}
+        return loss_function(kind, **settings)(view1, view2, parameter[0]).loss[None]
+
+    specs = P("model"), P(AXIS), P(AXIS)
+    spread = jax.shard_map(local, mesh=mesh, in_specs=specs, out_specs=P("model"))
+    differentiate = functools.partial(jax.grad, argnums=(0, 1, 2))
+
+    def alone(parameters: Array, view1: Array, view2: Array) -> Array:
+        return sum(loss_function(kind)(view1, view2, x).loss for x in parameters)
+
+    found = jax.jit(differentiate(lambda *a: jnp.sum(spread(*a))))(parameters, *example())
+    expected = jax.jit(differentiate(alone))(jnp.asarray(parameters), *example())
+    chex.assert_trees_all_close(jax.device_get(found), expected, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("strategy", ["dense", "chunked", "pallas", "ring"])
 @pytest.mark.parametrize(
     ("kind", "negatives"), [("aninfonce", "anchors"), ("infonce", "both"), ("infonce", "anchors")]
@@ -233,8 +280,10 @@ def test_chunked_keeps_few_scores_and_never_many() -> None:
         residuals = jax.eval_shape(lambda *x: jax.vjp(loss, *x)[1], *arrays)
         return max(x.size for x in jax.tree.leaves(residuals))
 
-    assert kept(64, 2048) == 64 * 2048
-    assert kept(64, 2048, chunk_size=1024) == 2048 * DIM
+    assert kept(256, 2048) == 256 * 2048
+    assert kept(256, 2048, chunk_size=1024) == 2048 * DIM
+    # Few rows: not even all keys are held.
+    assert kept(64, 2048) == 2048 * DIM
     assert kept(2048, 4096) == 4096 * DIM
     # Half of the scores are cheaper to compute again than all are to keep.
     assert kept(2048, 1, negatives="anchors") == 2048 * DIM
@@ -297,15 +346,21 @@ def test_hard_negatives_count_by_their_score(kind: str, hardness: float) -> None
         chex.assert_trees_all_close(result, jax.jit(differentiate(naive))(*args), rtol=1e-9)
 
 
-def test_chunked_serves_transformations_and_second_derivatives() -> None:
+@pytest.mark.parametrize("strategy", ["chunked", "gather", "ring", "pallas"])
+def test_transformations_and_second_derivatives(strategy: str) -> None:
     view1, view2 = (jnp.asarray(view[:6]) for view in example())
     concentration = jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
+    mesh = Mesh(np.array(jax.devices()[:2]), (AXIS,), axis_types=(AxisType.Auto,))
 
     def loss(strategy: str, concentration: Array) -> Array:
+        # With a chunk size, gather and ring take the kernels where there are any.
         settings = {"strategy": strategy, "chunk_size": 4}
-        return aninfonce_loss(view1, view2, concentration, **settings).loss
+        function = functools.partial(aninfonce_loss, **settings)
+        if strategy in ("gather", "ring"):
+            function = over_mesh(function, mesh, AXIS)
+        return function(view1, view2, concentration).loss
 
-    dense, chunked = (functools.partial(loss, name) for name in ("dense", "chunked"))
+    dense, ours = (functools.partial(loss, name) for name in ("dense", strategy))
     for transform in (
         jax.hessian,
         lambda f: jax.jacrev(jax.grad(f)),
@@ -313,9 +368,8 @@ def test_chunked_serves_transformations_and_second_derivatives() -> None:
         lambda f: lambda x: jax.vmap(jax.grad(f))(jnp.stack([x, 2 * x])),
     ):
         expected = jax.jit(transform(dense))(concentration)
-        chex.assert_trees_all_close(
-            jax.jit(transform(chunked))(concentration), expected, rtol=1e-4, atol=1e-6
-        )
+        found = jax.jit(transform(ours))(concentration)
+        chex.assert_trees_all_close(found, expected, rtol=1e-4, atol=1e-6)
 
 
 # --- Numerics ---
@@ -418,6 +472,13 @@ def test_auto_says_what_it_chose() -> None:
         ({"chunk_size": -3}, ValueError, "chunk_size must be at least 1, got -3"),
         ({"chunk_size": 2.0}, TypeError, "chunk_size must be an int or None, got float"),
         ({"axis_name": "batch"}, ValueError, "axis_name='batch' is not a mapped axis here"),
+        ({"axis_name": 0}, TypeError, "axis_name must be a string, a tuple of strings, or None"),
+        ({"axis_name": ["batch"]}, TypeError, r"axis_name must be a string.*got \['batch'\]"),
+        (
+            {"strategy": "pallas", "precision": lax.Precision.HIGH},
+            ValueError,
+            "'pallas' knows precision DEFAULT and HIGHEST, got HIGH; use 'chunked'",
+        ),
         ({"hardness": -1.0}, ValueError, "hardness must be at least 0 and finite, got -1.0"),
         ({"hardness": "hard"}, TypeError, "hardness must be a Python number, got str"),
     ],
@@ -543,6 +604,24 @@ def test_over_mesh_takes_parameters_and_settings_by_keyword() -> None:
         jax.jit(functools.partial(loss, **settings))(*example()) for loss in (spread, infonce_loss)
     )
     np.testing.assert_allclose(found.loss, expected.loss, rtol=1e-6)
+
+
+def test_over_mesh_checks_what_it_can() -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+    spread = over_mesh(aninfonce_loss, mesh, AXIS)
+    view1, view2 = example()
+    bank = view1[:5].tolist()
+    with pytest.raises(ValueError, match=r"axis_name must name axes of the mesh, \['data'\], got"):
+        over_mesh(aninfonce_loss, mesh, "batch")
+    with pytest.raises(ValueError, match=r"view1 must have rows that the 4 devices.*got 22"):
+        spread(view1[:22], view2[:22], 1.0)
+    with pytest.raises(ValueError, match=r"negatives must have rows that the 4 devices.*got 5"):
+        spread(view1, view2, 1.0, negatives=bank)
+    with pytest.raises(ValueError, match=r"concentration must be positive and finite, got -1.0"):
+        spread(view1, view2, -1.0)
+    found = spread(view1, view2, 1.0, negatives=bank[:4]).loss
+    expected = aninfonce_loss(view1, view2, 1.0, negatives=np.float32(bank[:4])).loss
+    np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 def test_a_global_batch_of_one_is_refused_and_one_row_per_device_is_not() -> None:

@@ -1,4 +1,4 @@
-"""Half of the scores give the whole log-sum-exp, and notice when they can not."""
+"""Half of the scores give the whole log-sum-exp, however far apart they are."""
 
 import functools
 
@@ -15,19 +15,20 @@ HIGHEST = lax.Precision.HIGHEST
 @pytest.mark.parametrize("chunk_size", [1, 5, 8, 24, 100])
 @pytest.mark.parametrize("spread", SPREADS)
 def test_values_and_gradients_against_float64(spread: str, chunk_size: int) -> None:
-    """Far apart, sums underflow and the general method takes over."""
+    """Far apart, exponentials from one shift would underflow."""
     ours = functools.partial(symmetric.logsumexp, chunk_size=chunk_size, precision=HIGHEST)
     assert_right(ours, example(SPREADS[spread]))
 
 
-def test_far_apart_is_noticed() -> None:
-    """Without the general method these rows would come out as -∞."""
-    points = example(SPREADS["far apart"])
-    own = jnp.sum(points.vectors**2, axis=-1) + 2 * points.bias
-    settings = symmetric._Settings(8, HIGHEST)
-    partial = symmetric._half_forward(settings, points, jnp.max(own))
-    assert bool(jnp.any(partial.total == 0))
-    assert bool(jnp.all(jnp.isfinite(symmetric.logsumexp(points, *settings)[0])))
+@pytest.mark.parametrize("spread", SPREADS)
+def test_no_score_lies_outside_the_bounds(spread: str) -> None:
+    points = example(SPREADS[spread])
+    scores = points.vectors @ points.vectors.T + points.bias[:, None] + points.bias[None, :]
+    ceiling, floor = symmetric._bounds(points)
+    assert floor <= jnp.min(scores)
+    assert jnp.max(scores) <= ceiling * (1 + 1e-6)
+    # So that all of this file is about both methods.
+    assert (ceiling - floor < symmetric._WIDEST_RANGE) == (spread == "near")
 
 
 def test_nan_is_not_hidden() -> None:
