@@ -10,14 +10,12 @@ inputs, the matrix products' FLOPs, the bytes that cross the interconnect, and t
 each would take at the chip's published peak. The larger of the two is what bounds the loss.
 
 FLOPs and traffic are counted by formula, for the compiler counts a loop's body once. A product is
-one of [batch / chips, dim, batch]. Where scores are kept there are three of them, and four where
-they are computed again for the gradient; the kernels take five, for they make the scores again for
-each of two gradients. Sent are keys, with their biases and numbers, and gradients. Ring sends keys
-forward and backward, and their gradients once; gather keeps the keys in between, but its
-reduce-scatter of gradients compiles to an all-reduce, which sends twice. Where products round their
-operands to bfloat16, keys travel so; gradients are float32. "Moved" is the compiler's own count of
-the bytes that enter and leave its operations, with a loop's body counted once: no bound where a
-strategy loops, as ring does over its hops.
+one of [batch / chips, dim, batch]. Where scores are kept there are two of them, and three where they
+are computed again for the gradient. Sent are keys with their biases and numbers, once to be gathered
+and twice around the ring, and for the gradient two more numbers of each. Where products round their
+operands to bfloat16, keys travel so. "Moved" is the compiler's own count of the bytes that enter and
+leave its operations, with a loop's body counted once: no bound where a strategy loops, as ring does
+over its hops.
 Peaks are those that Google publishes: v5e 197 TFLOP/s in bfloat16, 16 GiB, 200 GB/s of interconnect
 (1,600 Gbit/s); v5p 459, 95 GiB, 600 GB/s; v6e 918, 32 GiB, 448 GB/s. Float32 products take six
 bfloat16 passes.
@@ -67,17 +65,15 @@ def collectives(compiled):
 
 def products(compiled, strategy):
     """Returns how many matrix products of all of a chip's scores a program makes."""
-    if "tpu_custom_call" in compiled.as_text():
-        return 5
-    return 3 if strategy in ("dense", "gather") else 4
+    kept = strategy in ("dense", "gather") and "tpu_custom_call" not in compiled.as_text()
+    return 2 if kept else 3
 
 
 def bytes_sent(batch, dim, strategy, precision, chips):
     """Returns what a chip sends over the interconnect."""
-    keys = batch * (dim * (2 if precision == "DEFAULT" else 4) + 4 + 4)
-    gradients = batch * (dim * 4 + 4)
-    total = 2 * keys + gradients if strategy == "ring" else keys + 2 * gradients
-    return total * (chips - 1) / chips
+    keys = dim * (2 if precision == "DEFAULT" else 4) + 4 + 4
+    each = (2 * keys if strategy == "ring" else keys) + 4 + 4
+    return batch * each * (chips - 1) / chips
 
 
 def main():

@@ -1,9 +1,11 @@
 """Contrastive losses on plain arrays: AnInfoNCE, InfoNCE and the Lp family.
 
 Every loss takes three steps: the views become queries, keys and positive scores
-(`similarity.py`); one masked log-sum-exp goes over the negatives of each anchor
-(`scale.py`); the two numbers per anchor become a `LossOutput`. The log-sum-exp is the only
-part that sees all pairs, so whatever is done for scale is done there.
+(`similarity.py`); one masked log-sum-exp goes over the negatives of each anchor; the two
+numbers per anchor become a `LossOutput`. The log-sum-exp is the only part that sees all
+pairs, so whatever is done for scale is done there: in `scale.py` for any keys, in
+`stream.py` for many of them, and in `symmetric.py` (one device) and `mutual.py` (several, or
+kernels) where anchors are each other's keys.
 
 The positive is kept out of that log-sum-exp and joins afterwards, computed from the
 difference of its two embeddings. So a loss near zero keeps its relative precision.
@@ -89,7 +91,8 @@ def aninfonce_loss(
         one device, else at one matrix product more. "pallas": as chunked, fused, for TPU.
         With `axis_name`, "gather": every device receives all keys. "ring": keys travel
         from device to device, and memory depends on the device's own rows alone. "auto"
-        chooses by size and platform.
+        chooses by size and platform; without `axis_name`, and with several devices around,
+        it can't know that arrays will be on one of them, and leaves the kernels to "pallas".
       chunk_size: side of a tile of scores, but for the kernels, whose tiles suit the
         TPU's memory. None chooses, and a device's scores are then kept rather than
         computed again where all of them take 16 MiB or less.

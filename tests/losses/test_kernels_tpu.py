@@ -36,6 +36,24 @@ def test_compiles_without_an_array_of_all_pairs(topology):
     check(topology, "small", SMALL)
 
 
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_losses_of_a_pod_compile(topology):
+    """Enough rows that gather, ring and auto take the kernels, through `over_mesh`."""
+    found = compiled_elsewhere(topology, "losses")
+    # In-batch negatives: the value, and one gradient. A bank has a gradient of its own.
+    assert {name: case["kernels"] for name, case in found.items()} == {
+        "gather": 2,
+        "ring": 4,
+        "auto": 2,
+        "gather, bank": 3,
+        "ring, bank": 6,
+        "pallas, bank on one chip": 3,
+    }
+    for case in found.values():
+        # All scores of a chip's rows would take 61 MiB on one chip, and 244 on four.
+        assert case["peak_bytes"] < 3 * 2**24
+
+
 def test_compiles_with_64_bit_types_enabled():
     check(TOPOLOGIES[0], "small", SMALL, JAX_ENABLE_X64="1")
 
@@ -80,6 +98,15 @@ def check(topology: str, which: str, cases: dict, **settings: str) -> None:
         assert found["flops"] >= 5 * 2 * ROWS**2 * dim
 
 
+def describe(compiled) -> dict[str, float]:
+    memory = compiled.memory_analysis()
+    return {
+        "kernels": compiled.as_text().count('custom_call_target="tpu_custom_call"'),
+        # Either may leave out what the other counts.
+        "peak_bytes": max(memory.peak_memory_in_bytes, memory.temp_size_in_bytes),
+    }
+
+
 def compile_kernels(topology: str, cases: dict) -> dict[str, dict[str, float]]:
     """Compiles forward and backward, inside shard_map with its check of varying axes."""
     import jax
@@ -112,15 +139,52 @@ def compile_kernels(topology: str, cases: dict) -> dict[str, dict[str, float]]:
             local, mesh=mesh, in_specs=(spec,) * 5, out_specs=spec, check_vma=True
         )
         compiled = jax.jit(mapped).lower(*problem).compile()
-        memory = compiled.memory_analysis()
-        return {
-            "kernels": compiled.as_text().count('custom_call_target="tpu_custom_call"'),
-            # Either may leave out what the other counts.
-            "peak_bytes": max(memory.peak_memory_in_bytes, memory.temp_size_in_bytes),
-            "flops": compiled.cost_analysis()["flops"],
-        }
+        return describe(compiled) | {"flops": compiled.cost_analysis()["flops"]}
 
     return {name: compile_one(*case) for name, case in cases.items()}
+
+
+def compile_losses(topology: str) -> dict[str, dict[str, int]]:
+    """Compiles value and gradient of losses that choose the kernels."""
+    import functools
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.experimental import topologies
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    import aninfonce_jax as an
+
+    devices = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+
+    def compile_one(strategy, bank=False, chips=None):
+        mesh = Mesh(np.array(devices[:chips]), ("data",), axis_types=(AxisType.Auto,))
+        view = jax.ShapeDtypeStruct(
+            (ROWS * mesh.size, 64),
+            jnp.float32,
+            sharding=NamedSharding(mesh, PartitionSpec("data")),
+        )
+        loss = functools.partial(an.aninfonce_loss, strategy=strategy)
+        if mesh.size > 1:
+            loss = an.over_mesh(loss, mesh, "data")
+
+        def mean(view1, view2, *bank):
+            negatives = bank[0] if bank else "anchors"
+            return loss(view1, view2, 1.0, negatives=negatives).loss
+
+        arguments = (view,) * (3 if bank else 2)
+        grad = jax.value_and_grad(mean, argnums=tuple(range(len(arguments))))
+        return describe(jax.jit(grad).lower(*arguments).compile())
+
+    return {
+        "gather": compile_one("gather"),
+        "ring": compile_one("ring"),
+        "auto": compile_one("auto"),
+        "gather, bank": compile_one("gather", bank=True),
+        "ring, bank": compile_one("ring", bank=True),
+        "pallas, bank on one chip": compile_one("pallas", bank=True, chips=1),
+    }
 
 
 def compile_under_jit(topology: str) -> dict[str, str]:
@@ -157,5 +221,7 @@ if __name__ == "__main__":
     topology, which = sys.argv[1:]
     if which == "jit":
         print(json.dumps(compile_under_jit(topology)))
+    elif which == "losses":
+        print(json.dumps(compile_losses(topology)))
     else:
         print(json.dumps(compile_kernels(topology, {"small": SMALL, "large": LARGE}[which])))
