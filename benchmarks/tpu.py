@@ -10,12 +10,12 @@ inputs, the matrix products' FLOPs, the bytes that cross the interconnect, and t
 each would take at the chip's published peak. The larger of the two is what bounds the loss.
 
 FLOPs and traffic are counted by formula, for the compiler counts a loop's body once. A product is
-one of [batch / chips, dim, batch]. Where scores are kept there are two of them, and three where they
-are computed again for the gradient. Sent are keys with their biases and numbers, once to be gathered
-and twice around the ring, and for the gradient two more numbers of each. Where products round their
-operands to bfloat16, keys travel so. "Moved" is the compiler's own count of the bytes that enter and
-leave its operations, with a loop's body counted once: no bound where a strategy loops, as ring does
-over its hops.
+one of [batch / chips, dim, batch]. Where scores are kept there are two of them, and three where
+they are computed again for the gradient. Sent are keys with their biases and numbers, once to be
+gathered and twice around the ring, and for the gradient two more numbers of each. Where products
+round their operands to bfloat16, keys travel so. "Moved" is the compiler's own count of the bytes
+that enter and leave its operations, with a loop's body counted once: no bound where a strategy
+loops, as ring does over its hops.
 Peaks are those that Google publishes: v5e 197 TFLOP/s in bfloat16, 16 GiB, 200 GB/s of interconnect
 (1,600 Gbit/s); v5p 459, 95 GiB, 600 GB/s; v6e 918, 32 GiB, 448 GB/s. Float32 products take six
 bfloat16 passes.
