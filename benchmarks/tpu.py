@@ -12,10 +12,11 @@ each would take at the chip's published peak. The larger of the two is what boun
 FLOPs and traffic are counted by formula, for the compiler counts a loop's body once. A product is
 one of [batch / chips, dim, batch]. Where scores are kept there are two of them, and three where
 they are computed again for the gradient. Sent are keys with their biases and numbers, once to be
-gathered and twice around the ring, and for the gradient two more numbers of each. Where products
-round their operands to bfloat16, keys travel so. "Moved" is the compiler's own count of the bytes
-that enter and leave its operations, with a loop's body counted once: no bound where a strategy
-loops, as ring does over its hops.
+gathered, unless the compiler makes that an all-reduce of mostly zeros, which sends twice, and twice
+around the ring; and for the gradient two more numbers of each. Where products round their operands
+to bfloat16, keys travel so. "Moved" is the compiler's own count of the bytes that enter and leave
+its operations, with a loop's body counted once: no bound where a strategy loops, as ring does over
+its hops.
 Peaks are those that Google publishes: v5e 197 TFLOP/s in bfloat16, 16 GiB, 200 GB/s of interconnect
 (1,600 Gbit/s); v5p 459, 95 GiB, 600 GB/s; v6e 918, 32 GiB, 448 GB/s. Float32 products take six
 bfloat16 passes.
@@ -69,11 +70,13 @@ def products(compiled, strategy):
     return 2 if kept else 3
 
 
-def bytes_sent(batch, dim, strategy, precision, chips):
+def bytes_sent(compiled, batch, dim, strategy, precision, chips):
     """Returns what a chip sends over the interconnect."""
     keys = dim * (2 if precision == "DEFAULT" else 4) + 4 + 4
-    each = (2 * keys if strategy == "ring" else keys) + 4 + 4
-    return batch * each * (chips - 1) / chips
+    times = 1
+    if strategy == "ring" or " all-gather(" not in compiled.as_text():
+        times = 2
+    return batch * (times * keys + 4 + 4) * (chips - 1) / chips
 
 
 def main():
@@ -114,7 +117,7 @@ def main():
                 held = max(analysis.temp_size_in_bytes, analysis.peak_memory_in_bytes)
                 count = products(compiled, strategy)
                 flops = count * 2 * batch**2 * dim / mesh.size
-                traffic = bytes_sent(batch, dim, strategy, arguments.precision, mesh.size)
+                traffic = bytes_sent(compiled, batch, dim, strategy, arguments.precision, mesh.size)
                 seconds = passes * flops / tflops / 1e12, traffic / bandwidth / 1e9
                 print(
                     f"{label} {held / 2**20:>9.1f} MiB"

@@ -388,7 +388,7 @@ def extremes() -> dict[str, tuple[np.ndarray, np.ndarray, float]]:
 
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16, np.float16], ids=str)
 @pytest.mark.parametrize("case", list(extremes()))
-@pytest.mark.parametrize("strategy", ["chunked", "pallas"])
+@pytest.mark.parametrize("strategy", ["chunked", "pallas", "gather", "ring"])
 def test_extremes_against_float64(strategy: str, case: str, dtype: Any) -> None:
     view1, view2, concentration = extremes()[case]
     views = view1.astype(dtype), view2.astype(dtype)
@@ -401,18 +401,27 @@ def test_extremes_against_float64(strategy: str, case: str, dtype: Any) -> None:
 
     with jax.enable_x64(True):
         exact = [jnp.asarray(np.float64(view)) for view in views]
-        want = jax.jit(jax.value_and_grad(mean, argnums=2))(*exact, jnp.full(DIM, concentration))
+        differentiate = functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
+        want = jax.jit(differentiate(mean))(*exact, jnp.full(DIM, concentration))
 
-    def ours(view1: Array, view2: Array, concentration: Array) -> Array:
-        settings = {"strategy": strategy, "chunk_size": CHUNK}
-        return aninfonce_loss(view1, view2, concentration, **settings).loss
-
-    got = jax.jit(jax.value_and_grad(ours, argnums=2))(
+    ours = functools.partial(aninfonce_loss, strategy=strategy, chunk_size=CHUNK)
+    if strategy in ("gather", "ring"):
+        mesh = Mesh(np.array(jax.devices()[:8]), (AXIS,), axis_types=(AxisType.Auto,))
+        ours = over_mesh(ours, mesh, AXIS)
+    got = jax.jit(differentiate(lambda *arguments: ours(*arguments).loss))(
         *(jnp.asarray(view) for view in views), jnp.full(DIM, concentration, jnp.float32)
     )
-    np.testing.assert_allclose(got[0], want[0], atol=1e-6 * (1 + concentration))
-    scale = np.max(np.abs(want[1]))
-    np.testing.assert_allclose(got[1], want[1], atol=1e-4 * scale + 1e-7)
+    rounding = 1e-6 * (1 + concentration)
+    np.testing.assert_allclose(got[0], want[0], atol=rounding)
+    *d_views, d_concentration = zip(got[1], want[1], strict=True)
+    for mine, exact in d_views:
+        relative = 1e-4 if dtype == np.float32 else 2.0**-7
+        atol = relative * np.max(np.abs(exact)) + rounding
+        np.testing.assert_allclose(np.float64(mine), exact, rtol=0, atol=atol)
+    mine, exact = d_concentration
+    # A weight is as wrong, relatively, as its score is absolutely.
+    relative = 1e-4 + 1e-7 * concentration
+    np.testing.assert_allclose(mine, exact, atol=relative * np.max(np.abs(exact)) + 1e-7)
 
 
 def test_a_million_keys() -> None:
