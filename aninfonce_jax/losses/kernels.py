@@ -4,7 +4,8 @@ The scores of all pairs exist one tile at a time, in the core's own memory (VMEM
 is a matrix product of a block of queries and a block of keys, and is used up where it is
 made. `forward` runs over the tiles once and carries each query's maximum and sum along.
 `backward` makes the tiles anew, once for the gradient of the queries and once for that of
-the keys: a block of one of these is summed up before the next one is begun.
+the keys: a block of one of these is summed up before the next one is begun. Points that are
+each other's keys have one gradient, which `mutual_backward` makes of both parts of a score.
 
 The kernels lower for TPUs only. Anywhere else `interpret=True` runs the same tiles as plain
 JAX operations, which is for tests. A GPU needs kernels of its own: through Triton the steps
