@@ -308,7 +308,7 @@ def gradients_of_rows(
 
 
 def masked_products(
-    rows: Queries | Points | Members, columns: Keys | Points | Members, precision: lax.Precision
+    rows: Queries | Points | Members, columns: Points | Members, precision: lax.Precision
 ) -> Array:
     """Returns <row, column> [rows, columns], -∞ where the numbers are equal."""
     products = jnp.matmul(rows.vectors, columns.vectors.T, precision=precision)
@@ -316,8 +316,11 @@ def masked_products(
 
 
 def _scores(queries: Queries, keys: Keys, precision: lax.Precision) -> Array:
-    products = masked_products(queries, keys, precision)
-    return products if keys.bias is None else products + keys.bias[None, :]
+    scores = jnp.matmul(queries.vectors, keys.vectors.T, precision=precision)
+    if keys.bias is not None:
+        scores = scores + keys.bias[None, :]
+    # Masked before the bias is added, they would take twice the memory: XLA then keeps both.
+    return mask(scores, queries.number, keys.number)
 
 
 def _query_tiles(queries: Queries, chunk_size: int) -> Queries:
