@@ -355,6 +355,7 @@ class _How(NamedTuple):
 
 def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> _Contrast:
     anchor_numbers, key_numbers = layout.numbers()
+    alone, in_batch = how.axis_name is None, layout.batch is not None
     plan = scale.make_plan(
         *(layout.anchors.shape[0], *layout.keys.shape),
         axis_name=how.axis_name,
@@ -362,7 +363,7 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
         chunk_size=how.chunk_size,
         precision=how.precision,
         wide=factors.queries.dtype == jnp.float64,
-        symmetric=how.axis_name is None and layout.batch is not None,
+        symmetric=alone and in_batch,
         kernels=scale.kernels_fit(factors.queries),
     )
 
@@ -370,11 +371,11 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
         vectors, bias = factors.of_keys(layout.prepare(rows), parameters)
         return Keys(vectors, None if bias is None else sharpness * bias, None)
 
-    alone_and_dense = how.axis_name is None and plan.tile == "dense"
+    at_once = alone and plan.tile == "dense"
     # Anchors that are each other's keys have one matrix of scores, which is symmetric.
-    symmetrical = layout.batch is not None and not alone_and_dense
-    halved = symmetrical and how.axis_name is None and plan.tile == "chunked"
-    streamed = layout.batch is None and how.axis_name is None and not alone_and_dense
+    symmetrical = in_batch and not at_once
+    halved = symmetrical and alone and plan.tile == "chunked"
+    streamed = not in_batch and alone and not at_once
 
     def logsumexp(sharpness: float) -> tuple[Array, Array, Array]:
         """Log-sum-exp and maximum over the negatives of `sharpness` times the score.

@@ -93,11 +93,8 @@ def _ring_backward(plan: Plan, mine: Members) -> tuple[Array, Array]:
 
 def _tile_backward(plan: Plan, mine: Members, others: Members) -> tuple[Array, Array]:
     """Returns what `others` add to the gradients of the vectors and biases of `mine`."""
-    whole = max(mine.bias.shape[0], others.bias.shape[0])
     chunked = functools.partial(
-        tiles.mutual_gradients,
-        chunk_size=whole if plan.tile == "dense" else plan.chunk_size,
-        precision=plan.precision,
+        tiles.mutual_gradients, chunk_size=plan.chunk_size, precision=plan.precision
     )
 
     def fused(mine: Members, others: Members, *, interpret: bool) -> tuple[Array, Array]:

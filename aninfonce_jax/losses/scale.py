@@ -62,7 +62,8 @@ class Plan:
       axis_name: the mapped axis that the keys are spread over, or None.
       ring: whether keys travel around a ring rather than being gathered.
       tile: how the scores of one device's rows are computed.
-      chunk_size: side of a tile of scores, where tiles are not a kernel's.
+      chunk_size: side of a tile of scores, where tiles are not a kernel's; of dense ones,
+        that of all scores with one device's keys.
       precision: of the matrix products.
     """
 
@@ -165,7 +166,7 @@ def make_plan(
         axis_name=axis_name,
         ring=ring,
         tile=tile,
-        chunk_size=chunk_size or _CHUNK_SIZE,
+        chunk_size=max(queries, keys) if tile == "dense" else chunk_size or _CHUNK_SIZE,
         precision=precision,
     )
 
@@ -286,11 +287,8 @@ def tile_backward(
     plan: Plan, queries: Queries, keys: Keys, logsumexp: Array, cotangent: Array
 ) -> tuple[Array, KeyGradients]:
     """Returns gradients of queries and keys, from scores that are computed again."""
-    whole = max(queries.vectors.shape[0], keys.vectors.shape[0])
     chunked = functools.partial(
-        tiles.chunked_backward,
-        chunk_size=whole if plan.tile == "dense" else plan.chunk_size,
-        precision=plan.precision,
+        tiles.chunked_backward, chunk_size=plan.chunk_size, precision=plan.precision
     )
 
     def fused(

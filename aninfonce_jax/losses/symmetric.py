@@ -68,7 +68,7 @@ def _backward(
 ) -> tuple[Points]:
     points, ceiling, narrow, total = residuals
     total = tiles.finite_or_zero(total)
-    cut = _cut(points, settings.chunk_size)
+    cut = tiles.cut_points(points, settings.chunk_size)
     cotangent = tiles.cut(cotangents[0], settings.chunk_size, 0)
 
     def from_one_shift() -> tuple[Array, Array]:
@@ -124,12 +124,6 @@ def _pairs(cut: Points) -> _Pair:
     return _Pair(jnp.asarray(rows, jnp.int32), jnp.asarray(columns, jnp.int32))
 
 
-def _cut(points: Points, chunk_size: int) -> Points:
-    """Returns [tiles, size, ...]; -∞ leaves out the points that fill the last tile."""
-    fills = (0.0, -math.inf, -1.0)
-    return Points(*(tiles.cut(x, chunk_size, fill) for x, fill in zip(points, fills, strict=True)))
-
-
 def _scores(settings: _Settings, cut: Points, pair: _Pair) -> Array:
     """Returns the scores [size, size] of one pair of tiles, -∞ where numbers are equal."""
     rows, columns = (Points(*(x[index] for x in cut)) for index in pair)
@@ -138,7 +132,7 @@ def _scores(settings: _Settings, cut: Points, pair: _Pair) -> Array:
 
 
 def _forward_from_one_shift(settings: _Settings, points: Points, ceiling: Array) -> Partial:
-    cut = _cut(points, settings.chunk_size)
+    cut = tiles.cut_points(points, settings.chunk_size)
 
     def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
         exponentials = jnp.exp(_scores(settings, cut, pair) - ceiling)
@@ -156,7 +150,7 @@ def _forward_from_one_shift(settings: _Settings, points: Points, ceiling: Array)
 
 
 def _forward_from_own_shifts(settings: _Settings, points: Points) -> Partial:
-    cut = _cut(points, settings.chunk_size)
+    cut = tiles.cut_points(points, settings.chunk_size)
 
     def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
         scores = _scores(settings, cut, pair)

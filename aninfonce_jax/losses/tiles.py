@@ -10,7 +10,7 @@ score -∞, has log-sum-exp -∞ and gradient zero. NaN is not hidden.
 """
 
 import functools
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -77,6 +77,9 @@ class Members(NamedTuple):
     number: Array
     logsumexp: Array
     cotangent: Array
+
+
+_Points = TypeVar("_Points", Points, Members)
 
 
 class Partial(NamedTuple):
@@ -276,7 +279,7 @@ def mutual_gradients(
 
     That is the part of each row in its own log-sum-exp, and in that of each column.
     """
-    column_tiles = _member_tiles(columns, chunk_size)
+    column_tiles = cut_points(columns, chunk_size)
 
     def row(tile: Members) -> tuple[Array, Array]:
         def add(
@@ -290,7 +293,7 @@ def mutual_gradients(
         return lax.scan(add, vary_like(start, column_tiles.vectors), column_tiles)[0]
 
     count = rows.vectors.shape[0]
-    gradients = lax.map(row, _member_tiles(rows, chunk_size))
+    gradients = lax.map(row, cut_points(rows, chunk_size))
     return jax.tree.map(lambda x: _merge_tiles(x, count), gradients)
 
 
@@ -342,10 +345,10 @@ def _key_tiles(keys: Keys, chunk_size: int) -> Keys:
     )
 
 
-def _member_tiles(members: Members, chunk_size: int) -> Members:
+def cut_points(points: _Points, chunk_size: int) -> _Points:
     """Returns [tiles, size, ...]; ∓∞ leaves out the points that fill the last tile."""
-    fills = (0.0, -jnp.inf, -1.0, jnp.inf, 0.0)
-    return Members(*(cut(x, chunk_size, fill) for x, fill in zip(members, fills, strict=True)))
+    fills = {"vectors": 0, "bias": -jnp.inf, "number": -1, "logsumexp": jnp.inf, "cotangent": 0}
+    return type(points)(*(cut(x, chunk_size, fills[name]) for name, x in points._asdict().items()))
 
 
 def tile_shape(count: int, chunk_size: int) -> tuple[int, int]:

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from reference_points import SPREADS, assert_right, example
 
-from aninfonce_jax.losses import symmetric
+from aninfonce_jax.losses import symmetric, tiles
 
 HIGHEST = lax.Precision.HIGHEST
 
@@ -40,6 +40,6 @@ def test_nan_is_not_hidden() -> None:
 
 
 def test_a_tile_below_the_diagonal_is_never_computed() -> None:
-    rows, columns = symmetric._pairs(symmetric._cut(example(1.0), 3))
+    rows, columns = symmetric._pairs(tiles.cut_points(example(1.0), 3))
     assert len(rows) == 8 * 9 // 2
     assert bool(jnp.all(rows <= columns))
