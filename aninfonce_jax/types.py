@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -21,15 +21,26 @@ class Pairs:
       view2: observations of their positives, [batch, ...].
       latents1: what generated `view1`, [batch, dim], where it is known.
       latents2: what generated `view2`, [batch, dim], where it is known.
-      negatives: observations of negatives drawn on purpose, [keys, ...], for
-        objectives that do not take their negatives from the batch.
     """
 
     view1: Array
     view2: Array
     latents1: Array | None = None
     latents2: Array | None = None
-    negatives: Array | None = None
+
+
+class Intervention(NamedTuple):
+    """Observations that differ in one thing that was done to them.
+
+    Attributes:
+      without: [batch, ...].
+      applied: likewise, with the operation.
+      strengths: how strongly it was applied, [batch]; zeros where it has no strength.
+    """
+
+    without: Array
+    applied: Array
+    strengths: Array
 
 
 @jax.tree_util.register_dataclass

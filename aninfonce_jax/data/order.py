@@ -1,48 +1,9 @@
 """Which examples are in a batch: a function of the seed and the number of the batch."""
 
 import collections
-import dataclasses
 from typing import Any
 
 import numpy as np
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """The part of every batch that one host loads.
-
-    Hosts take contiguous rows, in their order, so that the whole batch reads the same on any
-    number of hosts.
-
-    Attributes:
-      batch_size: of the whole batch, over all hosts.
-      host: which host this is.
-      hosts: how many there are.
-    """
-
-    batch_size: int
-    host: int = 0
-    hosts: int = 1
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.hosts < 1:
-            raise ValueError(
-                "batch_size and hosts must be at least 1, got "
-                f"batch_size {self.batch_size} and hosts {self.hosts}"
-            )
-        if not 0 <= self.host < self.hosts:
-            raise ValueError(f"host must be from 0 to {self.hosts - 1}, got {self.host}")
-        if self.batch_size % self.hosts:
-            raise ValueError(
-                f"batch_size must be a multiple of the number of hosts, got {self.batch_size} "
-                f"over {self.hosts}"
-            )
-
-    def positions(self, batch: int) -> np.ndarray:
-        """Returns the places of this host's rows of a batch in the order of all examples."""
-        local = self.batch_size // self.hosts
-        start = batch * self.batch_size + self.host * local
-        return np.arange(start, start + local, dtype=np.int64)
 
 
 class ShuffledOrder:

@@ -25,8 +25,9 @@ import numpy as np
 from absl import flags
 
 from aninfonce_jax.data.decode import CorruptImageError, Decoder
-from aninfonce_jax.data.order import Rows, ShuffledOrder
+from aninfonce_jax.data.order import ShuffledOrder
 from aninfonce_jax.data.source import NO_LABEL, DataError, ImageSource
+from aninfonce_jax.placement import Rows
 from aninfonce_jax.types import Array
 
 # Of a training stream, in batches; 60 years at one per second.

@@ -6,30 +6,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Self, TypeVar
 
-import jax
-from jax.sharding import Sharding
-
 from aninfonce_jax.types import PyTree
 
 T = TypeVar("T")
 
 # How long the thread may take to notice that it is to stop.
 _POLL_SECONDS = 0.1
-
-
-def to_devices(sharding: Sharding) -> Callable[[PyTree], PyTree]:
-    """Returns a function that makes global arrays of every host's rows.
-
-    Args:
-      sharding: of the whole batch; split along the first axis.
-    """
-
-    def put(batch: PyTree) -> PyTree:
-        return jax.tree.map(
-            lambda rows: jax.make_array_from_process_local_data(sharding, rows), batch
-        )
-
-    return put
 
 
 class Prefetch(Iterator[T], Generic[T]):
@@ -39,7 +21,7 @@ class Prefetch(Iterator[T], Generic[T]):
 
     Args:
       batches: where they come from; only the thread touches it from now on.
-      put: host batch -> device batch, such as `to_devices(sharding)`.
+      put: host batch -> device batch, such as `placement.put_rows`.
       depth: how many to hold ready.
       start: the number of the first batch.
 

@@ -105,24 +105,27 @@ class MLP(nn.Module):
     def __call__(self, x: Array) -> Array:
         """Maps observations [batch, features] to embeddings [batch, dim]."""
         act = ACTIVATIONS[self.activation]
-        # Looks-linear weights depend on each other: `init_params` sets them.
-        kernel_init = KERNEL_INITS.get(self.kernel_init, nn.initializers.zeros)
-        for width in self.widths:
+        inits = self._kernel_inits(x.shape[-1])
+        for width, kernel_init in zip(self.widths, inits, strict=False):
             x = act(nn.Dense(width, kernel_init=kernel_init)(x))
-        x = nn.Dense(self.dim, kernel_init=kernel_init)(x)
+        x = nn.Dense(self.dim, kernel_init=inits[-1])(x)
         if self.rotation:
             x = Rotation(name=ROTATION)(x)
         return self.output(x)
 
-    def init_params(self, key: Array, observations: Array) -> dict[str, Any]:
-        """Returns initial params for observations [batch, features]."""
-        params = self.init(key, observations)["params"]
-        if self.kernel_init == "looks_linear":
-            widths = (observations.shape[1], *self.widths, self.dim)
-            slope = LEAKY_SLOPE if self.activation == "leaky_relu" else 0.0
-            for index, kernel in enumerate(looks_linear_kernels(key, widths, slope)):
-                params[f"Dense_{index}"]["kernel"] = kernel
-        return params
+    def _kernel_inits(self, features: int) -> list[Callable[..., Array]]:
+        """Returns an initialiser for every layer."""
+        layers = len(self.widths) + 1
+        if self.kernel_init != "looks_linear":
+            return [KERNEL_INITS[self.kernel_init]] * layers
+        if not self.is_initializing():
+            return [nn.initializers.zeros] * layers  # not called
+        # These weights depend on each other: all are made at once, of the key of `init`.
+        widths = (features, *self.widths, self.dim)
+        slope = LEAKY_SLOPE if self.activation == "leaky_relu" else 0.0
+        key = self.scope.root.rngs["params"].rng
+        kernels = looks_linear_kernels(key, widths, slope)
+        return [lambda *_, kernel=kernel: kernel for kernel in kernels]
 
 
 def paper_widths(dim: int) -> tuple[int, ...]:

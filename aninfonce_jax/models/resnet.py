@@ -19,6 +19,8 @@ from aninfonce_jax.models.convolution import convolve, max_pool
 from aninfonce_jax.types import Array
 
 Stem = Literal["imagenet", "cifar"]
+# What a projected ResNet returns, the embedding last.
+LAYERS = ("backbone", "projector")
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -254,24 +256,23 @@ class Projector(nn.Module):
         return nn.Dense(self.dim, dtype=jnp.float32)(x)
 
 
-class ImageEncoder(nn.Module):
+class ProjectedResNet(nn.Module):
     """A backbone with a projector.
 
     Attributes:
       backbone: from images to features.
-      projector: from features to embeddings; None if the features are the embeddings.
+      projector: from features to embeddings.
     """
 
     backbone: ResNet
-    projector: Projector | None = None
+    projector: Projector
 
-    def __call__(self, images: Array, *, train: bool = False) -> Array:
-        """Maps images [batch, height, width, 3] to float32 embeddings [batch, dim]."""
-        return self.both(images, train=train)[1]
+    def __call__(self, images: Array, *, train: bool = False) -> dict[str, Array]:
+        """Returns the float32 features of both layers, [batch, features] each.
 
-    def both(self, images: Array, *, train: bool = False) -> tuple[Array, Array]:
-        """Returns features [batch, features] and embeddings [batch, dim], float32."""
+        Args:
+          images: [batch, height, width, 3] in [0, 1].
+          train: whether norms use the batch's statistics.
+        """
         features = self.backbone(images, train=train)
-        if self.projector is None:
-            return features, features
-        return features, self.projector(features, train=train)
+        return dict(zip(LAYERS, (features, self.projector(features, train=train)), strict=True))

@@ -1,87 +1,61 @@
-"""What the host hands to the training step: batches of pictures, or nothing at all."""
+"""What the host hands to the training steps: rows of the source's feed, or nothing at all."""
 
-from typing import Protocol, Self
+import contextlib
+from typing import Self
 
-from jax.sharding import Mesh
-
-from aninfonce_jax.data.images import ImagePairs
-from aninfonce_jax.data.pipeline import ImageBatch
-from aninfonce_jax.data.prefetch import Prefetch, to_devices
-from aninfonce_jax.mesh import batch_sharding
+from aninfonce_jax.data.prefetch import Prefetch
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.sources.source import HostFeed, Source
+from aninfonce_jax.types import PyTree
 
 
-class Feed(Protocol):
-    """An iterator for one session of training; use it in `with`."""
+class Feed:
+    """Batches of a source, two of them ahead on the devices; use it in `with`.
+
+    The batch of step t is number t of a stream that the seed fixes, so that a checkpoint's
+    step is also its place in the data. A source that is not fed gives None for every step.
+
+    Args:
+      source: where the batches come from.
+      batch_size: over all devices.
+      seed: of the order.
+      step: the step that comes next.
+      placement: where the batches go.
+    """
+
+    def __init__(
+        self, source: Source, batch_size: int, *, seed: int, step: int, placement: Placement
+    ) -> None:
+        self._host: HostFeed | None = None
+        self._ready: Prefetch[PyTree] | None = None
+        if source.fed(batch_size) is not None:
+            self._host = source.open_feed(placement.rows(batch_size), seed=seed, step=step)
+            self._ready = Prefetch(self._host, placement.put_rows, start=step)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the source is not fed."""
+        return self._ready is None
 
     @property
     def waited(self) -> float:
         """Seconds that the training loop has waited for a batch."""
-        ...
+        return 0.0 if self._ready is None else self._ready.waited
 
     @property
     def unreadable(self) -> int:
-        """How many pictures had to be passed over."""
-        ...
+        """How many examples had to be passed over in this session."""
+        return 0 if self._host is None else len(self._host.unreadable)
 
-    def __next__(self) -> ImageBatch | None: ...
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-class NoFeed:
-    """For a process, whose pairs are made on the device."""
-
-    waited = 0.0
-    unreadable = 0
-
-    def __next__(self) -> None:
-        return None
+    def __next__(self) -> PyTree:
+        return None if self._ready is None else next(self._ready)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class ImageFeed:
-    """Shuffled batches of pictures, two of them ahead on the devices.
-
-    The batch of step t is number t of a stream that the seed fixes, so that a checkpoint's
-    step is also its place in the data.
-
-    Args:
-      source: the pictures.
-      batch_size: over all devices.
-      seed: of the order.
-      step: the step that comes next.
-      mesh: where the batches go.
-    """
-
-    def __init__(
-        self, source: ImagePairs, batch_size: int, *, seed: int, step: int, mesh: Mesh
-    ) -> None:
-        self._batches = source.training_batches(batch_size, seed=seed, start=step)
-        self._prefetch = Prefetch(self._batches, to_devices(batch_sharding(mesh)), start=step)
-
-    @property
-    def waited(self) -> float:
-        """Seconds that callers spent waiting for a batch."""
-        return self._prefetch.waited
-
-    @property
-    def unreadable(self) -> int:
-        """How many pictures could not be read in this session."""
-        return len(self._batches.unreadable)
-
-    def __next__(self) -> ImageBatch:
-        return next(self._prefetch)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._prefetch.close()
-        self._batches.close()
+    def __exit__(self, *error: object) -> None:
+        with contextlib.ExitStack() as stack:
+            if self._host is not None:
+                stack.push(self._host)
+            if self._ready is not None:
+                stack.callback(self._ready.close)

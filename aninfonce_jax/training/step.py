@@ -1,24 +1,21 @@
 """The training step: the one place where it is compiled, for the loop and for tests."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import jax
 import jax.numpy as jnp
 import optax
-from jax.sharding import Mesh
 
 from aninfonce_jax import rng
-from aninfonce_jax.config import dispatch_steps
-from aninfonce_jax.data.pipeline import ImageBatch
-from aninfonce_jax.mesh import batch_sharding, replicated, shard_batch
-from aninfonce_jax.training.microbatch import microbatched
-from aninfonce_jax.training.objective import join_views, split_views
-from aninfonce_jax.training.state import Experiment, TrainState
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, PyTree, Weights
 
 Metrics = Mapping[str, Array]
-# A state, and what the feed gave for the call; `None` where the pairs are made on the device.
-Step = Callable[[TrainState, ImageBatch | None], tuple[TrainState, Metrics]]
+# A state, and what the feed gave for the call; None where nothing is fed.
+Step = Callable[[TrainState, PyTree], tuple[TrainState, Metrics]]
 
 
 def make_train_step(experiment: Experiment, mesh: Mesh) -> Step:

@@ -17,7 +17,7 @@ The publication does not say how its examples were made. Here are two choices to
 """
 
 import dataclasses
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -30,12 +30,14 @@ from aninfonce_jax.data.augment import (
     sample_params,
 )
 from aninfonce_jax.data.augment_spec import JITTER_STEPS
-from aninfonce_jax.types import Array
+from aninfonce_jax.types import Array, Intervention
 
 Strength = Literal["upper", "extreme", "drawn"]
 Context = Literal["clean", "augmented"]
 
-READOUTS = ("grey", "brightness", "contrast", "hue", "saturation", "crop", "blur")
+# The five that the paper reads out and averages.
+AVERAGED = ("grey", "brightness", "contrast", "hue", "saturation")
+READOUTS = (*AVERAGED, "crop", "blur")
 # Of each readout: the operation it belongs to, that one's flag, and the field that differs.
 _FIELDS = {
     "grey": ("grey", "greyed", "greyed"),
@@ -46,22 +48,6 @@ _FIELDS = {
 # What a grey view cannot show.
 _COLOURS = ("hue", "saturation")
 _DEFAULT = AugmentSpec()
-
-
-class Intervention(NamedTuple):
-    """Pairs of views that differ in one operation.
-
-    Attributes:
-      without: [batch, size, size, 3] in [0, 1].
-      applied: likewise, with the operation.
-      strengths: how strongly it was applied, [batch]: the factor for brightness, contrast
-        and saturation, turns for hue, the share of the image's area for crop, sigma in
-        pixels for blur. Zeros for grey.
-    """
-
-    without: Array
-    applied: Array
-    strengths: Array
 
 
 def has_strength(readout: str) -> bool:
@@ -91,6 +77,9 @@ def intervene(
     indices: Array | None = None,
 ) -> Intervention:
     """Returns every image without and with one operation.
+
+    Strengths are the factor for brightness, contrast and saturation, turns for hue, the share
+    of the image's area for crop, sigma in pixels for blur, and zeros for grey.
 
     With the same key all readouts have the same context. May be traced, with `spec`,
     `readout`, `strength` and `context` static.

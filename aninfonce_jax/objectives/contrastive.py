@@ -1,0 +1,226 @@
+"""Contrastive objectives: AnInfoNCE, InfoNCE and the Lp loss, with what of them is trained."""
+
+import abc
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax
+import jax.numpy as jnp
+
+from aninfonce_jax.losses import contrast
+from aninfonce_jax.losses.scale import Strategy
+from aninfonce_jax.losses.sharded import over_mesh
+from aninfonce_jax.models.heads import Transform, from_positive, to_positive
+from aninfonce_jax.objectives.objective import Encode, Metrics, Objective, join_views, split_views
+from aninfonce_jax.placement import DATA_AXIS, Placement
+from aninfonce_jax.sources.source import PowerScore
+from aninfonce_jax.types import Array, LossOutput, Pairs, Params
+
+Negatives = Literal["both", "anchors"]
+Reduction = Literal["logsumexp", "logmeanexp"]
+
+
+class Contrastive(Objective):
+    """What contrastive objectives have in common: they compare the two views of each pair."""
+
+    negatives: Negatives
+
+    def __call__(
+        self, params: Params, encode: Encode, pairs: Pairs, key: Array, placement: Placement
+    ) -> tuple[Array, Metrics]:
+        """Returns the loss and its parts."""
+        del key
+        out = self.loss(params, *split_views(encode(join_views(pairs))), placement)
+        metrics = {"alignment": out.alignment, "uniformity": out.uniformity, **out.metrics}
+        return out.loss, metrics
+
+    @abc.abstractmethod
+    def loss(self, params: Params, view1: Array, view2: Array, placement: Placement) -> LossOutput:
+        """Returns the loss of embeddings [batch, dim] that are spread over the devices."""
+
+    def keys(self, batch_size: int) -> int:
+        """Returns how many keys an anchor has, its positive among them."""
+        return batch_size if self.negatives == "anchors" else 2 * batch_size - 1
+
+    def chance(self, batch_size: int) -> float | None:
+        """Returns the loss of an anchor to which all its keys are alike."""
+        return math.log(self.keys(batch_size))
+
+
+def _perfect_loss(score: PowerScore, negatives: Negatives) -> Callable[[Array, Array], Array]:
+    """Returns the loss of the true latents under the true score; see `Objective.floor`."""
+    concentration, p = jnp.asarray(score.concentration, jnp.float32), score.exponent
+    if p == 2:
+        return lambda latents1, latents2: (
+            contrast.aninfonce_loss(
+                latents1, latents2, concentration, negatives=negatives, normalize=False
+            ).loss
+        )
+    scale = concentration[None] ** (1 / p)
+    return lambda latents1, latents2: (
+        contrast.lp_loss(
+            latents1 * scale, latents2 * scale, p=p, temperature=p, negatives=negatives
+        ).loss
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class InfoNCE(Contrastive):
+    """InfoNCE: pairs are scored by their scalar product over a temperature.
+
+    Attributes:
+      temperature: τ; where it is trained, at the start.
+      train_temperature: whether 1/τ is learned.
+      negatives: from the anchors only, which theory is exact for, or from both views.
+      normalize: whether embeddings are compared on the unit sphere.
+      hardness: β: negatives count in proportion to exp(β · score); 0: all alike.
+      strategy: how the scores of all pairs are computed; the result is the same.
+      chunk_size: side of a tile of chunked scores; 0: chosen by size.
+    """
+
+    temperature: float = 1.0
+    train_temperature: bool = False
+    negatives: Negatives = "anchors"
+    normalize: bool = True
+    hardness: float = 0.0
+    strategy: Strategy = "auto"
+    chunk_size: int = 0
+
+    def init(self, key: Array, dim: int) -> Params:
+        """Returns the logarithm of 1/τ, where it is trained."""
+        del key, dim
+        if not self.train_temperature:
+            return {}
+        return {"concentration": from_positive(jnp.full(1, 1 / self.temperature), "exp")}
+
+    def loss(self, params: Params, view1: Array, view2: Array, placement: Placement) -> LossOutput:
+        """Returns the loss of embeddings [batch, dim] that are spread over the devices."""
+        temperature = jnp.float32(self.temperature)
+        if self.train_temperature:
+            temperature = 1 / to_positive(params["concentration"], "exp")[0]
+        loss = over_mesh(contrast.infonce_loss, placement.mesh, DATA_AXIS)
+        return loss(view1, view2, temperature=temperature, **_settings(self))
+
+    def compared(self, embeddings: Array) -> Array:
+        """Returns embeddings on the unit sphere, if that is where they are compared."""
+        return _on_sphere(embeddings) if self.normalize else embeddings
+
+    def concentration(self, params: Params, dim: int) -> Array | None:
+        """Returns a trained 1/τ, which counts for every factor alike."""
+        if not self.train_temperature:
+            return None
+        return jnp.broadcast_to(to_positive(params["concentration"], "exp"), (dim,))
+
+    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array] | None:
+        """Returns the loss of the true score; None with hard negatives, which others minimise."""
+        return None if self.hardness else _perfect_loss(score, self.negatives)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnInfoNCE(Contrastive):
+    """AnInfoNCE: pairs are scored by -½ (a - b)ᵀ Λ̂ (a - b), with Λ̂ trained along.
+
+    Attributes:
+      concentration_start: Λ̂ at the start.
+      concentration_jitter: standard deviation of the free parameter around its start.
+      concentration_transform: how the free parameter becomes a positive Λ̂.
+      negatives: from the anchors only, which theory is exact for, or from both views.
+      normalize: whether embeddings are compared on the unit sphere.
+      hardness: β: negatives count in proportion to exp(β · score); 0: all alike.
+      strategy: how the scores of all pairs are computed; the result is the same.
+      chunk_size: side of a tile of chunked scores; 0: chosen by size.
+    """
+
+    concentration_start: float = 0.7
+    concentration_jitter: float = 0.0
+    concentration_transform: Transform = "exp"
+    negatives: Negatives = "anchors"
+    normalize: bool = True
+    hardness: float = 0.0
+    strategy: Strategy = "auto"
+    chunk_size: int = 0
+
+    def init(self, key: Array, dim: int) -> Params:
+        """Returns the free parameters of Λ̂, [dim]."""
+        start = from_positive(jnp.float32(self.concentration_start), self.concentration_transform)
+        noise = jax.random.normal(key, (dim,), jnp.float32)
+        return {"concentration": start + self.concentration_jitter * noise}
+
+    def loss(self, params: Params, view1: Array, view2: Array, placement: Placement) -> LossOutput:
+        """Returns the loss of embeddings [batch, dim] that are spread over the devices."""
+        loss = over_mesh(contrast.aninfonce_loss, placement.mesh, DATA_AXIS)
+        return loss(view1, view2, self._positive(params), **_settings(self))
+
+    def compared(self, embeddings: Array) -> Array:
+        """Returns embeddings on the unit sphere, if that is where they are compared."""
+        return _on_sphere(embeddings) if self.normalize else embeddings
+
+    def concentration(self, params: Params, dim: int) -> Array | None:
+        """Returns Λ̂ [dim]."""
+        del dim
+        return self._positive(params)
+
+    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array] | None:
+        """Returns the loss of the true score; None with hard negatives, which others minimise."""
+        return None if self.hardness else _perfect_loss(score, self.negatives)
+
+    def _positive(self, params: Params) -> Array:
+        return to_positive(params["concentration"], self.concentration_transform)
+
+
+@dataclasses.dataclass(frozen=True)
+class LpLoss(Contrastive):
+    """The Lp loss: pairs are scored by -‖a - b‖ₚᵖ over a temperature.
+
+    Attributes:
+      exponent: p.
+      temperature: τ.
+      negatives: from the anchors only, which theory is exact for, or from both views.
+      reduction: over the keys and the positive, or the mean over the keys alone.
+    """
+
+    exponent: float = 2.0
+    temperature: float = 1.0
+    negatives: Negatives = "anchors"
+    reduction: Reduction = "logsumexp"
+
+    def loss(self, params: Params, view1: Array, view2: Array, placement: Placement) -> LossOutput:
+        """Returns the loss of embeddings [batch, dim] that are spread over the devices."""
+        del params, placement
+        return contrast.lp_loss(
+            view1,
+            view2,
+            p=self.exponent,
+            temperature=self.temperature,
+            negatives=self.negatives,
+            reduction=self.reduction,
+        )
+
+    def chance(self, batch_size: int) -> float | None:
+        """Returns the loss of an anchor to which all its keys are alike."""
+        return 0.0 if self.reduction == "logmeanexp" else super().chance(batch_size)
+
+    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array] | None:
+        """Returns the loss of the true score; None for means over the keys alone.
+
+        In batches of practical sizes other scores make those smaller.
+        """
+        return None if self.reduction == "logmeanexp" else _perfect_loss(score, self.negatives)
+
+
+def _settings(objective: InfoNCE | AnInfoNCE) -> dict[str, Any]:
+    """Returns what both losses take alike."""
+    return {
+        "negatives": objective.negatives,
+        "normalize": objective.normalize,
+        "hardness": objective.hardness,
+        "strategy": objective.strategy,
+        "chunk_size": objective.chunk_size or None,
+    }
+
+
+def _on_sphere(embeddings: Array) -> Array:
+    """Returns embeddings of length one: to the loss their length means nothing."""
+    return embeddings / jnp.maximum(jnp.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)

@@ -1,0 +1,142 @@
+"""Where a run computes: its devices, its processes, and how arrays lie on them.
+
+Everything that has to know about devices asks a `Placement`: the loop, the evaluation, the
+checkpoints and ahead-of-time compilation. A placement may be abstract, over the devices of a
+topology that is not at hand; then everything up to `compile()` works.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any, Self
+
+import jax
+import numpy as np
+from jax.experimental import topologies
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
+
+from aninfonce_jax.types import Array, PyTree
+
+DATA_AXIS = "data"
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """The part of every batch that one host loads.
+
+    Hosts take contiguous rows, in their order, so that the whole batch reads the same on any
+    number of hosts.
+
+    Attributes:
+      batch_size: of the whole batch, over all hosts.
+      host: which host this is.
+      hosts: how many there are.
+    """
+
+    batch_size: int
+    host: int = 0
+    hosts: int = 1
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.hosts < 1:
+            raise ValueError(
+                "batch_size and hosts must be at least 1, got "
+                f"batch_size {self.batch_size} and hosts {self.hosts}"
+            )
+        if not 0 <= self.host < self.hosts:
+            raise ValueError(f"host must be from 0 to {self.hosts - 1}, got {self.host}")
+        if self.batch_size % self.hosts:
+            raise ValueError(
+                f"batch_size must be a multiple of the number of hosts, got {self.batch_size} "
+                f"over {self.hosts}"
+            )
+
+    def positions(self, batch: int) -> np.ndarray:
+        """Returns the places of this host's rows of a batch in the order of all examples."""
+        local = self.batch_size // self.hosts
+        start = batch * self.batch_size + self.host * local
+        return np.arange(start, start + local, dtype=np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Placement:
+    """Devices in a one-dimensional mesh, and this process among all that share it.
+
+    Attributes:
+      mesh: the devices; the batch is split over its only axis.
+      process: which process this is.
+      processes: how many there are.
+    """
+
+    mesh: Mesh
+    process: int = 0
+    processes: int = 1
+
+    @classmethod
+    def over(cls, devices: Sequence[Any], *, process: int = 0, processes: int = 1) -> Self:
+        """Returns a placement over these devices, real or abstract."""
+        # Explicit axes, the default of jax.make_mesh, would make every product of a sharded
+        # batch with itself an error; the compiler places collectives here.
+        mesh = Mesh(np.asarray(devices), (DATA_AXIS,), axis_types=(AxisType.Auto,))
+        return cls(mesh, process, processes)
+
+    @classmethod
+    def local(cls, devices: int | None = None) -> Self:
+        """Returns a placement over the first `devices` devices of this process, or all."""
+        available = jax.local_devices()
+        return cls.over(available[: devices or len(available)])
+
+    @classmethod
+    def of_topology(cls, name: str, platform: str = "tpu", **options: Any) -> Self:
+        """Returns an abstract placement, such as "v5e:4x4", to compile for.
+
+        Args:
+          name: the topology, as the platform's compiler calls it.
+          platform: "tpu", or another one whose compiler is installed.
+          **options: what else `jax.experimental.topologies.get_topology_desc` takes.
+        """
+        return cls.over(topologies.get_topology_desc(name, platform, **options).devices)
+
+    @property
+    def size(self) -> int:
+        """The number of devices."""
+        return int(self.mesh.size)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes what only one may write."""
+        return self.process == 0
+
+    @property
+    def whole(self) -> NamedSharding:
+        """The sharding of values that every device holds whole."""
+        return NamedSharding(self.mesh, PartitionSpec())
+
+    @property
+    def split(self) -> NamedSharding:
+        """The sharding of a batch, split over the devices along its first axis."""
+        return NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
+
+    def rows(self, batch_size: int) -> Rows:
+        """Returns the rows of a batch of `batch_size` that this process loads."""
+        return Rows(batch_size, self.process, self.processes)
+
+    def put_rows(self, rows: PyTree) -> PyTree:
+        """Makes global arrays, split over the devices, of every process's rows."""
+        return jax.tree.map(
+            lambda x: jax.make_array_from_process_local_data(self.split, x), rows
+        )
+
+    def constrain(self, tree: PyTree) -> PyTree:
+        """Constrains every array, inside jit, to be split along its first axis."""
+
+        def one(x: Array) -> Array:
+            return jax.lax.with_sharding_constraint(x, self.split)
+
+        return jax.tree.map(one, tree)
+
+
+def on(sharding: Sharding, tree: PyTree) -> PyTree:
+    """Returns shapes and dtypes of a tree's arrays, placed by `sharding`: to restore or lower."""
+    return jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
+    )

@@ -1,0 +1,1 @@
+"""Where positive pairs come from."""

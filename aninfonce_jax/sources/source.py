@@ -1,0 +1,229 @@
+"""What a source of pairs is, and what it may know about its pairs.
+
+A run learns from a `Source` and from nothing else. Two methods make one: `example`, for the
+encoder's sake, and `pairs`. A source whose data are on the host also has a feed. What it
+*knows* (latents, labels, interventions) decides what a run is scored by.
+
+    class Steps(an.Source):
+        def example(self):
+            return jnp.zeros((2, 64))
+
+        def pairs(self, key, fed, batch_size):
+            ...
+            return an.Pairs(view1, view2)
+"""
+
+import abc
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple, Protocol, Self
+
+import numpy as np
+
+from aninfonce_jax.placement import Rows
+from aninfonce_jax.types import Array, Intervention, Pairs, PyTree
+
+
+class HostFeed(Protocol):
+    """An endless or finite iterator of one process's rows; use it in `with`."""
+
+    @property
+    def unreadable(self) -> Mapping[int, str]:
+        """Which examples had to be passed over so far, and why."""
+        ...
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __next__(self) -> Any: ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class PowerScore:
+    """The true score of a pair up to a function of its anchor: -(1/p) Σ Λ_i |a_i - b_i|^p.
+
+    Attributes:
+      concentration: Λ, [dim].
+      exponent: p.
+    """
+
+    concentration: np.ndarray
+    exponent: float = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Latents:
+    """What generated the observations, to score an encoder by what it recovers.
+
+    Attributes:
+      draw: (key, n) -> latents [n, dim] and their observations [n, ...]; may be traced.
+      concentration: the true Λ [dim], where there is one.
+      score: the best score that negatives drawn like the anchors allow, where it has this
+        form: then the loss of a perfect encoder is known.
+    """
+
+    draw: Callable[[Array, int], tuple[Array, Array]]
+    concentration: np.ndarray | None = None
+    score: PowerScore | None = None
+
+
+class LabelledBatch(Protocol):
+    """Rows of examples: a pytree that goes to the devices.
+
+    Attributes:
+      label: classes, int32 [batch]; negative where there is none.
+      mask: bool [batch]; False for rows that are not to be counted.
+    """
+
+    @property
+    def label(self) -> Any: ...
+
+    @property
+    def mask(self) -> Any: ...
+
+
+class ExampleSet(Protocol):
+    """Examples that can be counted, chosen from and read in order."""
+
+    def __len__(self) -> int: ...
+
+    def choose(self, count: int, seed: int) -> "ExampleSet":
+        """Returns `count` examples in an order drawn by `seed`; 0 or too many: all of them."""
+        ...
+
+    def batches(self, rows: Rows) -> HostFeed:
+        """Returns `LabelledBatch`es that hold each example once, the last one padded."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Observations to learn a readout from, and others to score it on.
+
+    Attributes:
+      train: of what the run was trained on.
+      test: of what it was not.
+      observe: a batch -> observations as an encoder takes them, [batch, ...]; may be traced.
+      classes: how many classes the labels tell; 0 where there are no labels.
+    """
+
+    train: ExampleSet
+    test: ExampleSet
+    observe: Callable[[Any], Array]
+    classes: int = 0
+
+
+class Interventions(Protocol):
+    """What can be done to an example on purpose, one thing at a time."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The operations."""
+        ...
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """Those that the average over readouts takes in."""
+        ...
+
+    def has_strength(self, name: str) -> bool:
+        """Whether the operation has a strength that could be predicted."""
+        ...
+
+    def occurs(self, name: str) -> bool:
+        """Whether training ever does this to a view."""
+        ...
+
+    def intervene(
+        self, key: Array, batch: Any, name: str, *, strength: str, context: str
+    ) -> Intervention:
+        """Returns every example of a batch without and with one operation; may be traced."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What a source knows about its pairs: any of these, or none.
+
+    Attributes:
+      latents: what generated them.
+      examples: observations set aside, with their labels where there are any.
+      interventions: what can be done to the examples; needs them.
+    """
+
+    latents: Latents | None = None
+    examples: Examples | None = None
+    interventions: Interventions | None = None
+
+
+class PairSheet(NamedTuple):
+    """Pairs to look at.
+
+    Attributes:
+      title: what the pairs are.
+      columns: heading -> one picture [height, width, 3] for each pair, and a caption each.
+    """
+
+    title: str
+    columns: dict[str, tuple[np.ndarray, list[str]]]
+
+
+class Source(abc.ABC):
+    """Where a run takes its positive pairs from.
+
+    A batch is a function of (seed, step) and of nothing else: not of processes, devices or
+    restarts.
+    """
+
+    @property
+    def name(self) -> str:
+        """What messages and reports call the source."""
+        return type(self).__name__
+
+    @property
+    def known(self) -> Known:
+        """What is known about the pairs."""
+        return Known()
+
+    @abc.abstractmethod
+    def example(self) -> Array:
+        """Returns two observations, [2, ...], to initialise an encoder with; may be zeros."""
+
+    @abc.abstractmethod
+    def pairs(self, key: Array, fed: PyTree, batch_size: int) -> Pairs:
+        """Returns the positive pairs of a step; traced.
+
+        Args:
+          key: of the step; the same one gives the same pairs on any mesh.
+          fed: what the feed gave for the step, as global arrays; None without a feed.
+          batch_size: how many pairs, over all devices.
+        """
+
+    def fed(self, batch_size: int) -> PyTree:
+        """Returns shapes and dtypes of what a step is fed; None: the key is all it takes."""
+        del batch_size
+
+    def open_feed(self, rows: Rows, *, seed: int, step: int) -> HostFeed:
+        """Returns the feed from `step` on; asked for only where `fed` is not None.
+
+        Args:
+          rows: what this process loads of every batch.
+          seed: of the order.
+          step: the number of the first batch.
+        """
+        raise NotImplementedError(f"{self.name} says that it is fed, but has no feed")
+
+    def held_out(self) -> "Source | None":
+        """Returns a source of pairs that training does not see; None if there is none.
+
+        A source that is not fed draws fresh pairs by fresh keys: it is its own.
+        """
+        return self if self.fed(1) is None else None
+
+    def preview(self, key: Array, count: int) -> PairSheet | None:
+        """Returns some held-out pairs to look at, where they can be drawn; None elsewhere."""
+        del key, count
+        return None

@@ -1,0 +1,162 @@
+"""A run as plain objects: what it learns from, with, by what and how."""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from aninfonce_jax import rng
+from aninfonce_jax.config_schema import CheckpointConfig, EvalConfig, LogConfig
+from aninfonce_jax.models.encoder import PARAMS, Encoder, Layers, as_encoder, embedding_dim
+from aninfonce_jax.objectives.objective import Objective
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.sources.source import Source
+from aninfonce_jax.training.microbatch import microbatched
+from aninfonce_jax.training.state import TrainState
+from aninfonce_jax.types import Array, Pairs, PyTree, Weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """The parts of a run. A config is one way to make one; this is the other.
+
+        experiment = an.Experiment(source, encoder, an.AnInfoNCE(), optax.adam(1e-3), steps=500)
+        result = an.train(experiment, workdir="runs/mine")
+
+    Attributes:
+      source: where pairs come from.
+      encoder: an `Encoder`, or whatever `as_encoder` makes one of.
+      objective: what is minimised.
+      optimizer: of the parameters {"encoder": ..., "objective": ...}.
+      name: what reports call the run.
+      seed: of everything random.
+      steps: optimiser steps.
+      batch_size: positive pairs per step, over all devices.
+      steps_per_dispatch: steps compiled into one call to the device, where nothing is fed.
+      microbatches: parts in which the batch is encoded, for memory.
+      ema_decay: of the averaged weights that are evaluated; 0: the latest are.
+      evaluation: when and how to score.
+      checkpoint: when to save, and how much to keep.
+      log: where metrics go.
+      description: what the work directory records of the run, nested plain values; by
+        default what can be told from the parts.
+    """
+
+    source: Source
+    encoder: Encoder
+    objective: Objective
+    optimizer: optax.GradientTransformation
+    name: str = "experiment"
+    seed: int = 0
+    steps: int = 1000
+    batch_size: int = 256
+    steps_per_dispatch: int = 50
+    microbatches: int = 1
+    ema_decay: float = 0.0
+    evaluation: EvalConfig = dataclasses.field(default_factory=EvalConfig)
+    checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
+    log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # A frozen dataclass is set up this way.
+        object.__setattr__(self, "encoder", as_encoder(self.encoder))
+        if not self.description:
+            object.__setattr__(self, "description", self._describe())
+
+    @functools.cached_property
+    def embedding_dim(self) -> int:
+        """Dimension of the embeddings that the objective compares."""
+        return embedding_dim(self.encoder, self.source.example())
+
+    def layers(self, weights: Weights, observations: Array) -> Layers:
+        """Maps observations [batch, ...] to every layer of the encoder, as in evaluation."""
+        return self.encoder.apply(_variables(weights), observations, train=False)[0]
+
+    def embed(self, weights: Weights, observations: Array) -> Array:
+        """Maps observations [batch, ...] to embeddings [batch, dim], as in evaluation."""
+        return self.layers(weights, observations)[self.encoder.layers[-1]]
+
+    def loss(self, weights: Weights, pairs: Pairs, key: Array, placement: Placement) -> Array:
+        """Returns the loss of pairs that are spread over the devices, as in evaluation."""
+        encode = functools.partial(self.embed, weights)
+        return self.objective(weights.params["objective"], encode, pairs, key, placement)[0]
+
+    def training_loss(
+        self, weights: Weights, pairs: Pairs, key: Array, placement: Placement
+    ) -> tuple[Array, tuple[PyTree, Mapping[str, Array]]]:
+        """Returns the loss of a training step, the encoder's new state, and scalars to log."""
+        noise_key, objective_key = jax.random.split(jax.random.fold_in(key, 1))
+        encode = _TrainingPass(self, weights, noise_key)
+        params = weights.params["objective"]
+        loss, metrics = self.objective(params, encode, pairs, objective_key, placement)
+        return loss, (encode.state, metrics)
+
+    def init_state(self) -> TrainState:
+        """Returns the state before the first step; may be traced."""
+        example = self.source.example()
+        variables = self.encoder.init(rng.stream(self.seed, "encoder"), example)
+        objective_key = rng.stream(self.seed, "objective")
+        params = {
+            "encoder": variables.pop(PARAMS),
+            "objective": self.objective.init(objective_key, self.embedding_dim),
+        }
+        # A copy: the state is donated, and one buffer can't be donated twice.
+        average = jax.tree.map(jnp.copy, Weights(params, variables))
+        return TrainState(
+            step=jnp.zeros((), jnp.int32),
+            key=rng.stream(self.seed, "data"),
+            params=params,
+            model_state=variables,
+            opt_state=self.optimizer.init(params),
+            average=average if self.ema_decay else None,
+        )
+
+    def _describe(self) -> dict[str, Any]:
+        parts = ("source", "encoder", "objective")
+        numbers = ("name", "seed", "steps", "batch_size", "microbatches", "ema_decay")
+        return {
+            **{name: getattr(self, name) for name in numbers},
+            **{name: {"kind": type(getattr(self, name)).__name__} for name in parts},
+            "eval": dataclasses.asdict(self.evaluation),
+            "checkpoint": dataclasses.asdict(self.checkpoint),
+            "log": dataclasses.asdict(self.log),
+        }
+
+
+class _TrainingPass:
+    """Encodes in training, and carries the encoder's state from one call to the next.
+
+    Lives within a single trace, so that an objective may encode as often as it wants and
+    need not know that encoders have state.
+    """
+
+    def __init__(self, experiment: Experiment, weights: Weights, key: Array) -> None:
+        self.state = weights.model_state
+        self._experiment = experiment
+        self._params = weights.params
+        self._key = key
+        self._calls = 0
+
+    def __call__(self, observations: Array) -> Array:
+        encoder, parts = self._experiment.encoder, self._experiment.microbatches
+
+        def encode(weights: Weights, observations: Array, key: Array) -> tuple[Array, PyTree]:
+            layers, state = encoder.apply(_variables(weights), observations, train=True, key=key)
+            return layers[encoder.layers[-1]], state
+
+        call: Callable[..., Any] = encode
+        if parts > 1:
+            call = microbatched(encode, parts, has_aux=True)
+        key = jax.random.fold_in(self._key, self._calls)
+        self._calls += 1
+        embeddings, self.state = call(Weights(self._params, self.state), observations, key)
+        return embeddings
+
+
+def _variables(weights: Weights) -> dict[str, Any]:
+    return {PARAMS: weights.params["encoder"], **weights.model_state}
