@@ -14,10 +14,14 @@ OPERATIONS = ("crop", "flip", "jitter", "grey", "blur", "solarise")
 JITTER_STEPS = ("brightness", "contrast", "saturation", "hue")
 
 
+class AugmentError(ValueError):
+    """Settings of an augmentation that are out of range."""
+
+
 def _check_within(name: str, value: float, low: float, high: float) -> None:
     if not (low <= value <= high and math.isfinite(value)):
         limits = f"between {low:g} and {high:g}" if math.isfinite(high) else f"at least {low:g}"
-        raise ValueError(f"{name} must be {limits}, got {value!r}.")
+        raise AugmentError(f"{name} must be {limits}, got {value!r}.")
 
 
 def _check_range(name: str, limits: tuple[float, float], most: float) -> None:
@@ -25,7 +29,7 @@ def _check_range(name: str, limits: tuple[float, float], most: float) -> None:
         isinstance(limits, tuple) and len(limits) == 2 and 0 < limits[0] <= limits[1] <= most
     ) or not math.isfinite(limits[1]):
         top = f"{most:g}" if math.isfinite(most) else "a finite number"
-        raise ValueError(
+        raise AugmentError(
             f"{name} must be a tuple (low, high) with 0 < low <= high <= {top}, got {limits!r}."
         )
 
@@ -77,17 +81,17 @@ class AugmentSpec:
 
     def __post_init__(self) -> None:
         if self.size < 1:
-            raise ValueError(f"size must be at least 1 pixel, got {self.size}.")
+            raise AugmentError(f"size must be at least 1 pixel, got {self.size}.")
         if self.interpolation not in get_args(Interpolation):
             choices = " or ".join(map(repr, get_args(Interpolation)))
-            raise ValueError(f"interpolation must be {choices}, got {self.interpolation!r}.")
+            raise AugmentError(f"interpolation must be {choices}, got {self.interpolation!r}.")
         for operation in OPERATIONS:
             _check_within(f"{operation}_probability", self.probability(operation), 0, 1)
         _check_within("threshold", self.threshold, 0, 1)
         for name in ("strength", *JITTER_STEPS):
             _check_within(name, getattr(self, name), 0, math.inf)
         if not self.strength * self.hue <= 0.5:
-            raise ValueError(
+            raise AugmentError(
                 f"strength * hue must be at most 0.5, half a turn, got {self.strength:g} * "
                 f"{self.hue:g} = {self.strength * self.hue:g}; lower one of them."
             )
@@ -141,8 +145,8 @@ def preset(name: str, **changes: object) -> AugmentSpec:
       ValueError: the name is unknown, or a value is out of range.
     """
     if name not in PRESETS:
-        raise ValueError(f"Unknown augmentation preset {name!r}; choose {', '.join(PRESETS)}.")
+        raise AugmentError(f"Unknown augmentation preset {name!r}; choose {', '.join(PRESETS)}.")
     fields = [field.name for field in dataclasses.fields(AugmentSpec)]
     if unknown := sorted(set(changes) - set(fields)):
-        raise ValueError(f"AugmentSpec has no field {unknown[0]!r}; it has {', '.join(fields)}.")
+        raise AugmentError(f"AugmentSpec has no field {unknown[0]!r}; it has {', '.join(fields)}.")
     return dataclasses.replace(PRESETS[name], **changes)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.spaces import Space, Sphere
 from aninfonce_jax.types import Array
 
@@ -39,12 +40,12 @@ def positive(name: str, value: ArrayLike, max_ndim: int = 1) -> ArrayLike:
         return value
     if numbers.ndim > max_ndim or numbers.size == 0:
         expected = "a number" if max_ndim == 0 else "one value per factor, [dim]"
-        raise ValueError(f"{name} must be {expected}, got shape {numbers.shape}.")
+        raise ProcessError(f"{name} must be {expected}, got shape {numbers.shape}.")
     bad = ~(np.isfinite(numbers) & (numbers > 0))
     if bad.any():
         where = f" at index {int(np.argmax(bad))}" if numbers.ndim else ""
         first = numbers[bad].flat[0]
-        raise ValueError(f"{name} must be positive and finite, got {first:g}{where}.")
+        raise ProcessError(f"{name} must be positive and finite, got {first:g}{where}.")
     return value if isinstance(value, jax.Array) else numbers
 
 
@@ -56,7 +57,7 @@ def per_factor(name: str, value: ArrayLike, dim: int) -> None:
     """
     shape = np.shape(value)
     if shape != (dim,):
-        raise ValueError(f"{name} must have one value per factor, [{dim}], got shape {shape}.")
+        raise ProcessError(f"{name} must have one value per factor, [{dim}], got shape {shape}.")
 
 
 def sphere(space: Space, what: str) -> Sphere:
@@ -66,7 +67,7 @@ def sphere(space: Space, what: str) -> Sphere:
       ValueError: it is not.
     """
     if not isinstance(space, Sphere):
-        raise ValueError(f"{what} is defined on a sphere, got {space}.")
+        raise ProcessError(f"{what} is defined on a sphere, got {space}.")
     return space
 
 

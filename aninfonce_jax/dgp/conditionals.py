@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp import checks, fisher_bingham, shell
 from aninfonce_jax.dgp.checks import ArrayLike
 from aninfonce_jax.dgp.generalized_normal import perturb
@@ -80,12 +81,12 @@ def concentration_values(
     elif layout == "explicit":
         numbers = np.asarray(values, np.float64)
         if numbers.shape != (dim,):
-            raise ValueError(
+            raise ProcessError(
                 f"Layout 'explicit' needs one concentration per factor: expected {dim} values, "
                 f"got {numbers.size}."
             )
     else:
-        raise ValueError(
+        raise ProcessError(
             f"Unknown layout {layout!r}; choose 'bimodal', 'linear', 'constant' or 'explicit'."
         )
     checks.positive("concentration", numbers)
@@ -113,9 +114,9 @@ class Anisotropic:
     def __post_init__(self) -> None:
         _set(self, "concentration", checks.positive("concentration", self.concentration))
         if self.method not in ("exact", "paper"):
-            raise ValueError(f"method must be 'exact' or 'paper', got {self.method!r}.")
+            raise ProcessError(f"method must be 'exact' or 'paper', got {self.method!r}.")
         if not self.shell > 0:
-            raise ValueError(f"shell must be positive, got {self.shell}.")
+            raise ProcessError(f"shell must be positive, got {self.shell}.")
 
     def check(self, space: Space) -> None:
         """Raises a ValueError if the space is no sphere or hardly a proposal is accepted."""
@@ -127,20 +128,20 @@ class Anisotropic:
         setting = f"Concentrations Λ from {numbers.min():g} to {numbers.max():g}"
         if self.method == "paper":
             if not self.shell < sphere.radius:
-                raise ValueError(
+                raise ProcessError(
                     f"shell must be less than the radius {sphere.radius:g}, got {self.shell:g}."
                 )
             unit = tuple((numbers * sphere.radius**2).tolist())
             share = shell.estimate_share(unit, self.shell / sphere.radius)
             if share < shell.MIN_SHARE:
-                raise ValueError(
+                raise ProcessError(
                     f"{setting} with shell = {self.shell:g} on a sphere of radius "
                     f"{sphere.radius:g}: shell rejection would keep about {share:.0e} of its "
                     "draws, practically none; use method='exact' or widen the shell."
                 )
         share = _estimate_acceptance(numbers * sphere.radius**2)
         if share < MIN_ACCEPTANCE:
-            raise ValueError(
+            raise ProcessError(
                 f"{setting} on a sphere of radius {sphere.radius:g}: about {share:.0e} of the "
                 "proposals are accepted, practically none; choose values closer to each other."
             )
@@ -161,7 +162,7 @@ class Anisotropic:
     def log_density(self, space: Space, anchors: Array, positives: Array) -> Array:
         """Returns log p(positive | anchor) + a function of the anchor, [n]."""
         if self.method == "paper":
-            raise ValueError("Shell rejection has no closed-form density; use method='exact'.")
+            raise ProcessError("Shell rejection has no closed-form density; use method='exact'.")
         return _power_score(self.concentration, 2.0, anchors, positives)
 
 
@@ -215,12 +216,12 @@ class _AdditiveNoise:
     def __post_init__(self) -> None:
         _set(self, "concentration", checks.positive("concentration", self.concentration))
         if not 0 < self.exponent < float("inf"):
-            raise ValueError(f"exponent must be positive and finite, got {self.exponent}.")
+            raise ProcessError(f"exponent must be positive and finite, got {self.exponent}.")
 
     def check(self, space: Space) -> None:
         """Raises a ValueError if Λ does not fit the space."""
         if isinstance(space, Product):
-            raise ValueError("A product space needs a ProductConditional, one part per factor.")
+            raise ProcessError("A product space needs a ProductConditional, one part per factor.")
         checks.per_factor("concentration", self.concentration, space.dim)
 
     def sample(self, key: Array, space: Space, anchors: Array) -> Array:
@@ -232,7 +233,7 @@ class _AdditiveNoise:
     def log_density(self, space: Space, anchors: Array, positives: Array) -> Array:
         """Returns log p(positive | anchor) + a function of the anchor, [n]."""
         if isinstance(space, Sphere) or (isinstance(space, Box) and space.boundary == "wrap"):
-            raise ValueError("Projected or wrapped noise has no closed-form density.")
+            raise ProcessError("Projected or wrapped noise has no closed-form density.")
         return _power_score(self.concentration, self.exponent, anchors, positives)
 
 
@@ -289,7 +290,7 @@ class Bimodal:
         if numbers is None:
             return
         if not np.isfinite(numbers).all():
-            raise ValueError(f"offset must be finite, got {self.offset}.")
+            raise ProcessError(f"offset must be finite, got {self.offset}.")
         if not isinstance(self.offset, jax.Array):
             _set(self, "offset", numbers)
 
@@ -309,7 +310,7 @@ class Bimodal:
     def log_density(self, space: Space, anchors: Array, positives: Array) -> Array:
         """Returns log p(positive | anchor) + a function of the anchor, [n]."""
         if not (isinstance(space, Real) or isinstance(self.base, VonMisesFisher)):
-            raise ValueError("The modes' normalisers differ; the mixture has no closed form here.")
+            raise ProcessError("The modes' normalisers differ; the mixture has no closed form here.")
         displacement = self._displacement(anchors)[None, :]
         modes = [space.project(anchors + sign * displacement) for sign in (1.0, -1.0)]
         return jnp.logaddexp(*(self.base.log_density(space, mode, positives) for mode in modes))

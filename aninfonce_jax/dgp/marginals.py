@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp import checks, conditionals
 from aninfonce_jax.dgp.checks import ArrayLike
 from aninfonce_jax.dgp.generalized_normal import perturb
@@ -64,12 +65,12 @@ class _Spread:
     def __post_init__(self) -> None:
         object.__setattr__(self, "scale", checks.positive("scale", self.scale))
         if not 0 < self.exponent < float("inf"):
-            raise ValueError(f"exponent must be positive and finite, got {self.exponent}.")
+            raise ProcessError(f"exponent must be positive and finite, got {self.exponent}.")
 
     def check(self, space: Space) -> None:
         """Raises a ValueError if the scale does not fit the space."""
         if isinstance(space, Product):
-            raise ValueError("A product space needs a ProductMarginal, one part per factor.")
+            raise ProcessError("A product space needs a ProductMarginal, one part per factor.")
         if np.ndim(self.scale) != 0:
             checks.per_factor("scale", self.scale, space.dim)
 
@@ -133,7 +134,7 @@ class VonMisesFisher:
         object.__setattr__(self, "concentration", checked)
         direction = checks.concrete(self.direction)
         if direction is not None and not (np.isfinite(direction).all() and direction.any()):
-            raise ValueError(f"direction must be finite and not zero, got {self.direction}.")
+            raise ProcessError(f"direction must be finite and not zero, got {self.direction}.")
         if direction is not None and not isinstance(self.direction, jax.Array):
             object.__setattr__(self, "direction", direction)
 

@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.types import Array
 
 Activation = Literal["leaky_relu", "elu", "smooth_leaky_relu", "softplus", "none"]
@@ -36,9 +37,9 @@ class InvertibleMLP:
     def __post_init__(self) -> None:
         if self.activation not in _ACTIVATIONS:
             names = ", ".join(_ACTIVATIONS)
-            raise ValueError(f"Unknown mixing activation {self.activation!r}; choose from {names}.")
+            raise ProcessError(f"Unknown mixing activation {self.activation!r}; choose from {names}.")
         if not 0.0 < self.slope <= 1.0:
-            raise ValueError(f"slope must be in (0, 1] for an invertible mixing, got {self.slope}.")
+            raise ProcessError(f"slope must be in (0, 1] for an invertible mixing, got {self.slope}.")
 
     def __call__(self, latents: Array) -> Array:
         """Maps latents [n, dim] to observations [n, dim]."""
@@ -113,7 +114,7 @@ def draw_mixing(
       ValueError: a count is out of range or a name unknown.
     """
     if dim < 1 or layers < 0 or candidates < 1:
-        raise ValueError(
+        raise ProcessError(
             "A mixing needs dim >= 1, layers >= 0 and candidates >= 1, "
             f"got {dim}, {layers} and {candidates}."
         )
@@ -122,7 +123,7 @@ def draw_mixing(
     elif init == "orthogonal":
         weights = jax.random.orthogonal(key, dim, (layers,))
     else:
-        raise ValueError(f"Unknown mixing init {init!r}; choose 'uniform' or 'orthogonal'.")
+        raise ProcessError(f"Unknown mixing init {init!r}; choose 'uniform' or 'orthogonal'.")
     return InvertibleMLP(weights, activation, slope)
 
 

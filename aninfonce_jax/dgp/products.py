@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.conditionals import Conditional
 from aninfonce_jax.dgp.marginals import Marginal
 from aninfonce_jax.dgp.spaces import Product, Space
@@ -70,5 +71,5 @@ class ProductConditional:
 def _product(space: Space, parts: int) -> Product:
     """Returns `space` if it is a product of as many factors as there are parts."""
     if not isinstance(space, Product) or len(space.spaces) != parts:
-        raise ValueError(f"Expected a product of {parts} spaces, got {space}.")
+        raise ProcessError(f"Expected a product of {parts} spaces, got {space}.")
     return space

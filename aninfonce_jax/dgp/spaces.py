@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 import jax
 import jax.numpy as jnp
 
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp import draws
 from aninfonce_jax.types import Array
 
@@ -40,9 +41,9 @@ class Sphere:
 
     def __post_init__(self) -> None:
         if self.dim < 2:
-            raise ValueError(f"A sphere needs a dim of at least 2, got {self.dim}.")
+            raise ProcessError(f"A sphere needs a dim of at least 2, got {self.dim}.")
         if not 0.0 < self.radius < float("inf"):
-            raise ValueError(f"A sphere needs a positive, finite radius, got {self.radius}.")
+            raise ProcessError(f"A sphere needs a positive, finite radius, got {self.radius}.")
 
     def uniform(self, key: Array, n: int) -> Array:
         """Returns n points [n, dim], uniformly distributed."""
@@ -72,11 +73,11 @@ class Box:
 
     def __post_init__(self) -> None:
         if self.dim < 1:
-            raise ValueError(f"A box needs a dim of at least 1, got {self.dim}.")
+            raise ProcessError(f"A box needs a dim of at least 1, got {self.dim}.")
         if not -float("inf") < self.low < self.high < float("inf"):
-            raise ValueError(f"A box needs finite low < high, got {self.low} and {self.high}.")
+            raise ProcessError(f"A box needs finite low < high, got {self.low} and {self.high}.")
         if self.boundary not in ("reject", "wrap"):
-            raise ValueError(f"A box's boundary is 'reject' or 'wrap', got {self.boundary!r}.")
+            raise ProcessError(f"A box's boundary is 'reject' or 'wrap', got {self.boundary!r}.")
 
     def uniform(self, key: Array, n: int) -> Array:
         """Returns n points [n, dim], uniformly distributed."""
@@ -101,11 +102,11 @@ class Real:
 
     def __post_init__(self) -> None:
         if self.dim < 1:
-            raise ValueError(f"A real space needs a dim of at least 1, got {self.dim}.")
+            raise ProcessError(f"A real space needs a dim of at least 1, got {self.dim}.")
 
     def uniform(self, key: Array, n: int) -> Array:
         """Raises: R^dim has no uniform distribution."""
-        raise ValueError(
+        raise ProcessError(
             "The real space has no uniform distribution; "
             "choose a normal, Laplace or generalised normal marginal, or a box."
         )
@@ -127,7 +128,7 @@ class Product:
 
     def __post_init__(self) -> None:
         if not self.spaces:
-            raise ValueError("A product needs at least one space, got none.")
+            raise ProcessError("A product needs at least one space, got none.")
 
     @property
     def dim(self) -> int:

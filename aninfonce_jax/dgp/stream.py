@@ -8,14 +8,11 @@ import dataclasses
 from collections.abc import Callable
 
 import jax
-import numpy as np
 
-from aninfonce_jax.config_schema import DgpConfig
-from aninfonce_jax.dgp import conditionals, marginals
-from aninfonce_jax.dgp.conditionals import Conditional, concentration_values
+from aninfonce_jax.dgp.errors import ProcessError
+from aninfonce_jax.dgp.conditionals import Conditional
 from aninfonce_jax.dgp.marginals import Marginal
-from aninfonce_jax.dgp.mixing import draw_mixing
-from aninfonce_jax.dgp.spaces import Box, Real, Space, Sphere
+from aninfonce_jax.dgp.spaces import Space
 from aninfonce_jax.types import Array, Pairs
 
 
@@ -70,76 +67,5 @@ def sample_pairs(key: Array, dgp: LatentProcess, n: int) -> Pairs:
       ValueError: n is less than 1.
     """
     if n < 1:
-        raise ValueError(f"n must be at least 1, got {n}.")
+        raise ProcessError(f"n must be at least 1, got {n}.")
     return dgp.sample(key, n)
-
-
-def build_process(config: DgpConfig, key: Array) -> LatentProcess:
-    """Makes the process that a configuration describes; `key` draws its mixing.
-
-    Raises:
-      ValueError: parts do not fit together, or a setting can't be sampled.
-    """
-    mixing = draw_mixing(key, config.dim, **dataclasses.asdict(config.mixing))
-    return LatentProcess(
-        _build_space(config), _build_marginal(config), _build_conditional(config), mixing
-    )
-
-
-def true_concentration(config: DgpConfig) -> np.ndarray:
-    """Returns the Λ [dim] that a configuration asks for."""
-    layout = config.concentration
-    return concentration_values(layout.layout, config.dim, layout.high, layout.low, layout.values)
-
-
-def _build_space(config: DgpConfig) -> Space:
-    match config.space:
-        case "sphere":
-            return Sphere(config.dim, config.radius)
-        case "box":
-            return Box(config.dim, config.box_low, config.box_high, config.box_boundary)
-        case "real":
-            return Real(config.dim)
-    raise ValueError(f"Unknown space {config.space!r}; choose 'sphere', 'box' or 'real'.")
-
-
-def _build_marginal(config: DgpConfig) -> Marginal:
-    match config.marginal:
-        case "uniform":
-            return marginals.Uniform()
-        case "normal":
-            return marginals.Normal(config.marginal_scale)
-        case "laplace":
-            return marginals.Laplace(config.marginal_scale)
-        case "generalized_normal":
-            return marginals.GeneralizedNormal(config.marginal_scale, config.marginal_exponent)
-        case "vmf":
-            return marginals.VonMisesFisher(config.marginal_concentration)
-    raise ValueError(f"Unknown marginal {config.marginal!r}.")
-
-
-def _build_conditional(config: DgpConfig) -> Conditional:
-    layout = config.concentration
-    values = true_concentration(config)
-    match config.conditional:
-        case "anisotropic":
-            return conditionals.Anisotropic(values, config.sampler, config.shell)
-        case "vmf":
-            if layout.layout != "constant":
-                raise ValueError(
-                    "Conditional 'vmf' has a single concentration: set concentration.layout to "
-                    f"'constant' and concentration.high to it, got layout {layout.layout!r}."
-                )
-            return conditionals.VonMisesFisher(layout.high)
-        case "normal":
-            return conditionals.Normal(values)
-        case "laplace":
-            return conditionals.Laplace(values)
-        case "generalized_normal":
-            return conditionals.GeneralizedNormal(values, config.conditional_exponent)
-        case "bimodal":
-            if config.space == "sphere":
-                base = conditionals.Anisotropic(values, config.sampler, config.shell)
-                return conditionals.Bimodal(base, config.bimodal_offset)
-            return conditionals.Bimodal(conditionals.Normal(values), config.bimodal_offset)
-    raise ValueError(f"Unknown conditional {config.conditional!r}.")

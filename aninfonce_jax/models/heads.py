@@ -12,6 +12,9 @@ import jax.numpy as jnp
 
 from aninfonce_jax.types import Array
 
+# Where a rotation lives among the params.
+ROTATION = "rotation"
+
 Transform = Literal["softplus", "exp"]
 Output = Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"]
 

@@ -1,45 +1,82 @@
 """The optimiser: one recipe for the encoder, learning rates of their own for Λ̂ and axes."""
 
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import optax
 import optax.contrib
 
-from aninfonce_jax.config_schema import OptimizerConfig
-from aninfonce_jax.models.encoders import ROTATION
+from aninfonce_jax.models.heads import ROTATION
 from aninfonce_jax.training.rotation import adam_rotations
 from aninfonce_jax.types import PyTree
+
+Kind = Literal["adam", "adamw", "sgd", "lars", "muon"]
+Schedule = Literal["cosine", "constant"]
 
 # Muon's rate is the size of an orthogonal step, an order of magnitude above a good rate of
 # Adam; the biases that Muon leaves to Adam get this share of it.
 _MUON_BIAS_RATE = 0.1
 
 
-def build_schedule(config: OptimizerConfig, peak: float, steps: int) -> optax.Schedule:
-    """Returns the learning rate over `steps` steps: a linear warm-up, then as configured."""
-    warmup = config.warmup_steps
-    if config.schedule == "constant":
+def make_schedule(
+    kind: Schedule, peak: float, *, steps: int, warmup_steps: int, final_fraction: float
+) -> optax.Schedule:
+    """Returns the learning rate over `steps` steps: a linear warm-up, then as its kind says."""
+    if kind == "constant":
         after: optax.Schedule = optax.constant_schedule(peak)
     else:
-        after = optax.cosine_decay_schedule(peak, steps - warmup, config.final_fraction)
-    return optax.join_schedules([optax.linear_schedule(0.0, peak, warmup), after], [warmup])
+        after = optax.cosine_decay_schedule(peak, steps - warmup_steps, final_fraction)
+    warmup = optax.linear_schedule(0.0, peak, warmup_steps)
+    return optax.join_schedules([warmup, after], [warmup_steps])
 
 
-def build_optimizer(config: OptimizerConfig, steps: int) -> optax.GradientTransformation:
-    """Returns the optimiser of params {"encoder": ..., "objective": ...}."""
+def make_optimizer(
+    kind: Kind,
+    *,
+    steps: int,
+    learning_rate: float,
+    concentration_learning_rate: float = 1e-2,
+    rotation_learning_rate: float = 1e-2,
+    schedule: Schedule = "cosine",
+    warmup_steps: int = 0,
+    final_fraction: float = 0.01,
+    b1: float = 0.9,
+    b2: float = 0.999,
+    momentum: float = 0.9,
+    weight_decay: float = 0.0,
+    clip_norm: float = 0.0,
+) -> optax.GradientTransformation:
+    """Returns the optimiser of params {"encoder": ..., "objective": ...}.
 
-    def schedule(peak: float) -> optax.Schedule:
-        return build_schedule(config, peak, steps)
+    Args:
+      kind: of the encoder; Λ̂ and rotations are always trained by Adam.
+      steps: at which the schedules end.
+      learning_rate: peak rate of the encoder.
+      concentration_learning_rate: peak rate of the objective's parameters.
+      rotation_learning_rate: largest turn per step of a trained rotation, in radians.
+      schedule: of all rates after warm-up.
+      warmup_steps: of linear warm-up.
+      final_fraction: rate at the end, as a share of the peak.
+      b1: Adam's β1.
+      b2: Adam's β2.
+      momentum: of SGD and LARS.
+      weight_decay: of matrices; never of biases or Λ̂.
+      clip_norm: largest global norm of the gradient; 0: no clipping.
+    """
+
+    def rate(peak: float) -> optax.Schedule:
+        return make_schedule(
+            schedule, peak, steps=steps, warmup_steps=warmup_steps, final_fraction=final_fraction
+        )
 
     transforms = {
-        "encoder": _encoder_transform(config, schedule(config.learning_rate), steps),
-        "rotation": adam_rotations(schedule(config.rotation_learning_rate), config.b1, config.b2),
-        "objective": optax.adam(schedule(config.concentration_learning_rate), config.b1, config.b2),
+        "encoder": _encoder_transform(kind, rate, learning_rate, b1, b2, momentum, weight_decay),
+        "rotation": adam_rotations(rate(rotation_learning_rate), b1, b2),
+        "objective": optax.adam(rate(concentration_learning_rate), b1, b2),
     }
     grouped = optax.multi_transform(transforms, _groups)
-    if config.clip_norm > 0:
-        return optax.chain(optax.clip_by_global_norm(config.clip_norm), grouped)
+    if clip_norm > 0:
+        return optax.chain(optax.clip_by_global_norm(clip_norm), grouped)
     return grouped
 
 
@@ -59,31 +96,33 @@ def _matrices(params: PyTree) -> PyTree:
 
 
 def _encoder_transform(
-    config: OptimizerConfig, schedule: optax.Schedule, steps: int
+    kind: Kind,
+    rate: Any,
+    peak: float,
+    b1: float,
+    b2: float,
+    momentum: float,
+    weight_decay: float,
 ) -> optax.GradientTransformation:
-    if config.name == "adam":
-        return optax.adam(schedule, config.b1, config.b2)
-    if config.name == "adamw":
-        return optax.adamw(
-            schedule, config.b1, config.b2, weight_decay=config.weight_decay, mask=_matrices
-        )
-    if config.name == "sgd":
-        return optax.chain(
-            optax.add_decayed_weights(config.weight_decay, _matrices),
-            optax.sgd(schedule, config.momentum),
-        )
-    if config.name == "lars":
+    if kind == "adam":
+        return optax.adam(rate(peak), b1, b2)
+    if kind == "adamw":
+        return optax.adamw(rate(peak), b1, b2, weight_decay=weight_decay, mask=_matrices)
+    if kind == "sgd":
+        decay = optax.add_decayed_weights(weight_decay, _matrices)
+        return optax.chain(decay, optax.sgd(rate(peak), momentum))
+    if kind == "lars":
         return optax.lars(
-            schedule,
-            weight_decay=config.weight_decay,
+            rate(peak),
+            weight_decay=weight_decay,
             weight_decay_mask=_matrices,
             trust_ratio_mask=_matrices,
-            momentum=config.momentum,
+            momentum=momentum,
         )
     return optax.contrib.muon(
-        schedule,
-        weight_decay=config.weight_decay,
-        adam_b1=config.b1,
-        adam_b2=config.b2,
-        adam_learning_rate=build_schedule(config, _MUON_BIAS_RATE * config.learning_rate, steps),
+        rate(peak),
+        weight_decay=weight_decay,
+        adam_b1=b1,
+        adam_b2=b2,
+        adam_learning_rate=rate(_MUON_BIAS_RATE * peak),
     )

@@ -1,20 +1,15 @@
-"""Encoders f: observations to embeddings."""
+"""Multilayer perceptrons, and how their weights begin."""
 
 import itertools
 from collections.abc import Callable
-from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from aninfonce_jax.config_schema import DgpConfig, EncoderConfig
-from aninfonce_jax.models.heads import OutputNormalization, Rotation
-from aninfonce_jax.models.resnet import ImageEncoder, Projector, ResNet
+from aninfonce_jax.models.heads import ROTATION, OutputNormalization, Rotation
 from aninfonce_jax.types import Array
 
-# Where a rotation lives among the params.
-ROTATION = "rotation"
 LEAKY_SLOPE = 0.01
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "leaky_relu": lambda x: jnp.where(x > 0, x, LEAKY_SLOPE * x),
@@ -131,30 +126,3 @@ class MLP(nn.Module):
 def paper_widths(dim: int) -> tuple[int, ...]:
     """The hidden widths that the paper uses for `dim` latent factors."""
     return (10 * dim, 50 * dim, 50 * dim, 50 * dim, 50 * dim, 10 * dim)
-
-
-def build_encoder(config: EncoderConfig, dgp: DgpConfig) -> MLP:
-    """Returns the encoder of a config, for the latents of `dgp`."""
-    return MLP(
-        widths=config.widths or paper_widths(dgp.dim),
-        dim=dgp.dim,
-        activation=config.activation,
-        kernel_init=config.init,
-        rotation=config.rotation,
-        output=OutputNormalization(config.output, dgp.radius, dgp.box_low, dgp.box_high),
-    )
-
-
-def build_image_encoder(config: EncoderConfig) -> ImageEncoder:
-    """Returns the encoder of a config for pictures: a ResNet and a projector."""
-    dtype = jnp.dtype(config.dtype)
-    return ImageEncoder(
-        backbone=ResNet(
-            depth=int(config.kind.removeprefix("resnet")),
-            stem=config.stem,
-            width=config.width,
-            dtype=dtype,
-            remat=config.remat,
-        ),
-        projector=Projector(config.projector, config.dim, config.projector_norm, dtype),
-    )
