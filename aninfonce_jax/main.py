@@ -20,7 +20,10 @@ from aninfonce_jax.cli import EXIT_FAILED, EXIT_PREEMPTED, EXIT_USAGE, complain
 from aninfonce_jax.config_schema import Config, ConfigError
 from aninfonce_jax.stop import Preempted, StopSignal
 
-_ROOT = Path(__file__).resolve().parent.parent
+_PACKAGE = Path(__file__).resolve().parent
+# A wheel carries the configs inside the package; in a clone they stand beside it.
+_INSTALLED_CONFIGS, _CLONED_CONFIGS = _PACKAGE / "configs", _PACKAGE.parent / "configs"
+_SHIPPED_CONFIGS = _INSTALLED_CONFIGS if _INSTALLED_CONFIGS.is_dir() else _CLONED_CONFIGS
 _DEFAULT_CONFIG = "configs/quickstart.py"
 _PREVIEW_PAIRS = 8
 _USAGE = """\
@@ -46,7 +49,8 @@ examples:
       a sheet of pairs as the encoder will see them, with what was done to each
 
 flags:
-  --config    a Python file whose get_config() returns the config (default: {default})
+  --config    a Python file whose get_config() returns the config, or the name of one that
+              comes with the package, such as synthetic:linear (default: {default})
   --mode      train (and report), eval, report, or preview the pairs of pictures
   --workdir   where the run lives (default: runs/<config>-<variant>-<time>)
   --progress  a live line on a terminal, plain lines elsewhere, or nothing
@@ -113,6 +117,24 @@ def _split_config_flag(argv: list[str]) -> tuple[str, list[str]]:
     return name, rest
 
 
+def _config_path(file: str) -> Path:
+    """Returns the path as given, or that of the shipped config which it names.
+
+    So configs/quickstart.py, quickstart.py and quickstart mean the same in any folder, as
+    long as no file of one's own has that path.
+    """
+    path = Path(file)
+    if path.is_file():
+        return path
+    shipped = _SHIPPED_CONFIGS / (path.name if path.suffix else f"{path.name}.py")
+    if path.parent in (Path(), Path("configs")) and shipped.is_file():
+        return shipped
+    names = ", ".join(sorted(config.stem for config in _SHIPPED_CONFIGS.glob("*.py")))
+    raise ConfigError(
+        f"config file {file!r} does not exist; expected FILE[:VARIANT], or one of {names}"
+    )
+
+
 def load_config(name: str) -> Mapping[str, Any]:
     """Returns what get_config() of FILE[:VARIANT] returns.
 
@@ -120,15 +142,13 @@ def load_config(name: str) -> Mapping[str, Any]:
     with a traceback where a line would do.
 
     Args:
-      name: a path, as given or beside the package, and perhaps a variant.
+      name: a path or the name of a shipped config, and perhaps a variant.
 
     Raises:
       ConfigError: if there is no such file, or it does not make a config.
     """
     file, colon, variant = name.partition(":")
-    path = next((p for p in (Path(file), _ROOT / file) if p.is_file()), None)
-    if path is None:
-        raise ConfigError(f"config file {file!r} does not exist; expected FILE[:VARIANT]")
+    path = _config_path(file)
     spec = importlib.util.spec_from_file_location("config_file", path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"config file {file!r} must be a Python file")
@@ -307,5 +327,10 @@ def _report(folders: list[Path], output: Path) -> int:
     return 0
 
 
+def command_line() -> int:
+    """Runs the command line of this process: what the `aninfonce` script calls."""
+    return main(sys.argv)
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    sys.exit(command_line())

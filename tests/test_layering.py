@@ -10,7 +10,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
     ["types", "cli", "files", "stop"],
-    ["config_schema"],
+    ["compat", "config_schema"],
     ["config", "rng", "mesh"],
     ["data", "dgp", "losses", "models"],
     ["training"],

@@ -49,6 +49,9 @@ def run(*arguments):
     [
         (["--config=nowhere.py"], "config file 'nowhere.py' does not exist"),
         (["--config", "nowhere.py"], "config file 'nowhere.py' does not exist"),
+        (["--config=nowhere"], "expected FILE[:VARIANT], or one of cifar10, cifar10_cpu, "),
+        (["--config="], "config file '' does not exist"),
+        (["--config=elsewhere/quickstart.py"], "'elsewhere/quickstart.py' does not exist"),
         (["--config=setup.cfg"], "config file 'setup.cfg' must be a Python file"),
         (["--config=configs/synthetic.py:cubic"], "unknown variant 'cubic'; choose one of bimodal"),
         (["--config.train.stepz=3"], "did you mean 'train.steps'?"),
