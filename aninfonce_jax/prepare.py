@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Self, TextIO
 
-from aninfonce_jax.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, complain
+from aninfonce_jax.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, complain, run_command
 from aninfonce_jax.data.source import DataError
 
 _DATASETS = ("mnist", "cifar10", "imagenet", "folder")
@@ -173,4 +173,4 @@ class _Bar:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    run_command(main)

@@ -11,12 +11,14 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 LAYERS = [
     ["types", "cli", "files", "stop"],
     ["compat", "config_schema"],
-    ["config", "rng", "mesh"],
+    ["config_values"],
+    ["config", "config_file", "memory", "rng", "mesh"],
     ["data", "dgp", "losses", "models"],
     ["training"],
     ["evaluation"],
     ["console"],
     ["__init__"],
+    ["command_line"],
     ["main", "prepare"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -18,6 +18,7 @@ from aninfonce_jax.evaluation.readouts import make_image_evaluate
 from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
 from aninfonce_jax.files import write_json
+from aninfonce_jax.memory import check_fits
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.objective import ground_truth_loss
@@ -109,7 +110,9 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
     """
     trained = loop.read_config(workdir)
     config = for_evaluation(trained, overrides)
-    mesh = make_mesh(check_devices(config, jax.local_device_count(), jax.process_count()))
+    devices = check_devices(config, jax.local_device_count(), jax.process_count())
+    check_fits(config, devices, training=False)
+    mesh = make_mesh(devices)
     experiment = build_experiment(config)
     if not (workdir / loop.CHECKPOINT_FOLDER).exists():
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
