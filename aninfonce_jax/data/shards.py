@@ -17,7 +17,8 @@ from array_record.python.array_record_module import (  # type: ignore[import-unt
 )
 from PIL import Image
 
-from aninfonce_jax.data.decode import CorruptImageError, decode
+from aninfonce_jax.data.decode import decode
+from aninfonce_jax.data.headers import CorruptImageError, read_header
 from aninfonce_jax.data.source import DataError, Example, ImageSource
 
 # Bounds what an interruption costs, and the number of files of ImageNet (about 1,100).
@@ -258,9 +259,9 @@ def _encode(image: np.ndarray | bytes, target: Target) -> bytes:
         # The smallest picture that the decoder can make: all data is read, little computed.
         decode(image, least_size=1)
         kept = ("JPEG",) if target.encoding == "jpeg" else ("JPEG", "PNG")
-        with Image.open(io.BytesIO(image)) as header:
-            if header.format in kept and header.mode in ("RGB", "L"):
-                return image
+        header = read_header(image)
+        if header.format in kept and header.plain:
+            return image
         # CMYK, alpha, PNG under the name of JPEG: ImageNet has some of these.
         return _compress(decode(image), target.encoding or "png")
     if image.shape != target.image_shape:
