@@ -70,12 +70,12 @@ def list_splits(name: str, folder: str | os.PathLike[str]) -> tuple[str, ...]:
 
 
 class ImageFolder:
-    """A split of a folder laid out like ImageNet's: <split>/<class>/<image>.
+    r"""A split of a folder laid out like ImageNet's: <split>/<class>/<image>.
 
     Labels follow the sorted names of the class folders of `train`, so that they mean the same
     in every split; a folder without `train` uses the split's own. Files that do not end like
     an image, and those whose name starts with a dot, are passed over. What a terminal or a text
-    file can't hold of a name is written out in `class_names` and ids, such as \\x1b or \\xe9.
+    file can't hold of a name is written out in `class_names` and ids, such as \x1b or \xe9.
 
     Args:
       folder: what holds the splits.

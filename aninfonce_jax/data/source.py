@@ -103,6 +103,11 @@ class ImageSource(Protocol):
         ...
 
 
+def remark_of(source: ImageSource) -> str:
+    """Returns what should be said of a source that is sound but may not be what it seems."""
+    return getattr(source, "remark", "")
+
+
 class Subset:
     """Some examples of a source, in an order of one's own.
 

@@ -138,14 +138,7 @@ def open_builder(name: str, folder: Path) -> Any:
             f"{Path(base) / (chosen or 'VERSION')}/dataset_info.json in it{known}: "
             "write it with python -m aninfonce_jax.prepare, or give TFDS's data_dir"
         )
-    _check_features(path / chosen / "features.json")
-    try:
-        builder = tfds.builder_from_directory(path / chosen)
-    # TFDS and what it builds on raise what they like of a damaged file.
-    except Exception as error:
-        raise DataError(
-            f"{path / chosen} can't be opened by TFDS: {error}; prepare it again"
-        ) from error
+    builder = open_version(path / chosen)
     if builder.info.file_format != tfds.core.FileFormat.ARRAY_RECORD:
         raise DataError(
             f"{builder.data_dir} must be stored as array_record, for random access, got "
@@ -153,6 +146,22 @@ def open_builder(name: str, folder: Path) -> Any:
             "tfds convert_format --out_file_format=array_record"
         )
     return builder
+
+
+def open_version(folder: Path) -> Any:
+    """Opens one version of a data set, whatever its files are stored as.
+
+    Raises:
+      DataError: TFDS can't open it, or would have to import code of others for it.
+    """
+    import tensorflow_datasets as tfds
+
+    _check_features(folder / "features.json")
+    try:
+        return tfds.builder_from_directory(folder)
+    # TFDS and what it builds on raise what they like of a damaged file.
+    except Exception as error:
+        raise DataError(f"{folder} can't be opened by TFDS: {error}; prepare it again") from error
 
 
 def _check_features(path: Path) -> None:
