@@ -1,6 +1,5 @@
 import errno
 import io
-import os
 import subprocess
 import sys
 import time

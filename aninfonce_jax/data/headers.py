@@ -190,7 +190,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
     for _ in range(_MAX_MARKERS):
         # Stray bytes before a marker do no harm, and more than one 0xFF may begin it.
         place = data.find(b"\xff", place)
-        if place < 0:
+        if place < 0 or place + 4 > len(data):
             return
         code = data[place + 1]
         if code == 0xFF or code == 0 or 0xD0 <= code <= 0xD8 or code == 0x01:

@@ -3,13 +3,14 @@
 import functools
 import gzip
 import hashlib
+import io
 import itertools
 import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -213,7 +214,7 @@ def _read_idx(path: Path, axes: int) -> np.ndarray:
 
 
 def _read_idx_content(
-    path: Path, content: IO[bytes] | gzip.GzipFile, axes: int, most_per_byte: int
+    path: Path, content: io.BufferedIOBase, axes: int, most_per_byte: int
 ) -> np.ndarray:
     header = content.read(4 + 4 * axes)
     start = bytes([0, 0, _IDX_UINT8, axes])
@@ -256,7 +257,7 @@ def _idx_header(shape: tuple[int, ...]) -> bytes:
 def _digest(*parts: bytes | np.ndarray) -> str:
     digest = hashlib.md5(usedforsecurity=False)
     for part in parts:
-        digest.update(part)
+        digest.update(part if isinstance(part, bytes) else part.data)
     return digest.hexdigest()
 
 
