@@ -42,7 +42,7 @@ def with_png_chunk(data, kind, content):
     return data[:33] + png_chunk(kind, content) + data[33:]
 
 
-def text_bomb(kind, megabytes=64):
+def text_bomb(kind, megabytes=32):
     """The content of a chunk whose text or profile unpacks to many megabytes."""
     packed = zlib.compress(bytes(megabytes * 2**20), 9)
     return {

@@ -1,7 +1,7 @@
 """Every kind of image file × what may have happened to it: pixels of the right shape, or a line.
 
-    python -m pytest tests/chaos/test_hostile_images.py            a fixed sample, in seconds
-    python -m pytest tests/chaos/test_hostile_images.py -m slow    all of it
+    python -m pytest tests/chaos/test_hostile_images.py               a fixed sample, in seconds
+    python -m pytest tests/chaos/test_hostile_images.py -m slow -s    all of it, with counts
 
 None of it may take more than MEMORY beyond what the process has.
 """
@@ -68,14 +68,15 @@ def test_other_formats_are_refused_by_name(kind):
 @pytest.mark.parametrize("kind", SOUND)
 def test_a_damaged_image_is_decoded_or_refused(kind):
     counts = try_all(SOUND[kind], seed=0, cuts=6, flips=8)
+    print(f"{kind}: {counts['decoded']} decoded, {counts['refused']} refused")
     assert counts["refused"] >= 10, counts
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", SOUND)
-def test_many_damaged_images_are_decoded_or_refused(kind, record_property):
+def test_many_damaged_images_are_decoded_or_refused(kind):
     counts = try_all(SOUND[kind], seed=1, cuts=500, flips=1_000)
-    record_property("counts", counts)
+    print(f"{kind}: {counts['decoded']} decoded, {counts['refused']} refused")
     assert counts["refused"] >= 400, counts
 
 
