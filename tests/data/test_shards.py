@@ -180,7 +180,8 @@ def test_an_unreadable_image_is_named_or_left_out(tmp_path, birds):
     bad = tmp_path / "birds" / "train" / "ant" / "3.JPEG"
     bad.write_bytes(bad.read_bytes()[:-20])
     with pytest.raises(
-        DataError, match=r"train/ant/3.JPEG: .*truncated.*; fetch it again, .*--skip_bad"
+        DataError,
+        match=r"train/ant/3.JPEG: .*Premature end of JPEG file; fetch it again, .*--skip_bad",
     ):
         prepare(*birds, tmp_path / "tfds", shard_bytes=SMALL)
     result = prepare(*birds, tmp_path / "tfds", shard_bytes=SMALL, skip_bad=True)
