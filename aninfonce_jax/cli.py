@@ -1,5 +1,6 @@
-"""What the commands have in common: how they end."""
+"""What the commands have in common: how they end, and how they show what comes from outside."""
 
+import re
 import sys
 
 EXIT_FAILED = 1
@@ -9,8 +10,37 @@ EXIT_PREEMPTED = 75
 # What a shell reports of a program that Ctrl-C has ended.
 EXIT_INTERRUPTED = 130
 
+# What would command a terminal, break a line, turn the direction of writing, or can't be
+# encoded: control characters, Unicode's separators of lines, its marks of direction, and the
+# half characters that Python reads for bytes that are no UTF-8.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: object) -> str:
+    r"""Returns a text that is safe to print and to encode, on one line.
+
+    File names, values of a config and messages of other programs may hold anything; an escape
+    sequence among them could repaint the terminal or hide a line. Such characters come back as
+    Python would write them: `\x1b`, `\n`; a byte that is no UTF-8 as `\xe9`.
+    """
+    return _UNPRINTABLE.sub(_escaped, str(text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
+
 
 def complain(message: object, code: int) -> int:
     """Prints one line to stderr and returns the exit code it goes with."""
-    print(f"aninfonce_jax: {message}", file=sys.stderr)
+    print(f"aninfonce_jax: {printable(message)}", file=sys.stderr)
     return code
+
+
+def warn(message: object) -> None:
+    """Prints one line to stderr about something that need not be wrong."""
+    print(f"aninfonce_jax: warning: {printable(message)}", file=sys.stderr)
