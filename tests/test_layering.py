@@ -9,9 +9,10 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
-    ["types", "cli", "files", "stop"],
+    ["types", "cli", "files", "lock", "stop"],
     ["config_schema"],
     ["config", "rng", "mesh"],
+    ["workdir"],
     ["data", "dgp", "losses", "models"],
     ["training"],
     ["evaluation"],
