@@ -26,9 +26,6 @@ from aninfonce_jax.config_values import (
     type_name,
 )
 
-# Where a run keeps its resolved config, inside its work directory.
-CONFIG_FILE = "config.json"
-
 # Of a view's side, in pixels: a ResNet halves it three times.
 _SMALLEST_VIEW = 8
 # A warm-up that does not fit into its run takes the first of so many steps.
@@ -184,7 +181,16 @@ def expand(config: Config) -> dict[str, Config]:
 
 def fingerprint(config: Config) -> str:
     """Returns a hash of all that the result of a run depends on."""
-    text = json.dumps(_result_values(config), sort_keys=True)
+    return fingerprint_values(to_dict(config))
+
+
+def fingerprint_values(values: Mapping[str, Any]) -> str:
+    """Returns the fingerprint of the config that `to_dict` made these nested values of.
+
+    It is that of the version that wrote them, which may have had fewer fields.
+    """
+    flat = _flatten_values(values)
+    text = json.dumps({name: flat[name] for name in flat if _matters(name)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -233,11 +239,22 @@ def dispatch_steps(config: Config) -> int:
 
 
 def _result_values(config: Config) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in flatten(config).items()
-        if not name.startswith(_FREE_ON_RESUME)
-    }
+    return {name: value for name, value in flatten(config).items() if _matters(name)}
+
+
+def _matters(name: str) -> bool:
+    """Returns whether the result of a run depends on a field."""
+    return not name.startswith(_FREE_ON_RESUME)
+
+
+def _flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten_values(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:

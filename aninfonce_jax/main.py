@@ -4,13 +4,13 @@ What each mode does; the flags are read in `command_line`. Heavy imports wait un
 are known to be good, so that a typo answers at once.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from aninfonce_jax import command_line
 from aninfonce_jax import config as config_lib
+from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import (
     EXIT_FAILED,
     EXIT_PREEMPTED,
@@ -70,27 +70,23 @@ def _folders(workdir: str) -> list[Path]:
     """Returns the runs that a --workdir names: folders, or the runs inside one."""
     if not workdir:
         raise ConfigError("--workdir is missing: name the folder of a run, or several with commas")
-    found = []
-    for folder in map(Path, workdir.split(",")):
-        if not os.path.isdir(folder):  # also where the path itself is impossible
-            raise ConfigError(f"work directory {folder} does not exist")
-        inside = sorted(path.parent for path in folder.glob(f"*/{config_lib.CONFIG_FILE}"))
-        found += [folder] if os.path.exists(folder / config_lib.CONFIG_FILE) else inside
-    if not found:
-        raise ConfigError(
-            f"{workdir} holds no run: no {config_lib.CONFIG_FILE} in it or one level below"
-        )
-    return found
+    return workdir_lib.find_runs(map(Path, workdir.split(",")))
 
 
 def _train(config: Config, workdir: Path, progress: Any, commands: Mapping[str, str]) -> int:
-    with StopSignal() as stop:
+    with StopSignal() as stop, workdir_lib.hold(workdir, *_run_folders(config, workdir).values()):
         try:
             return _train_and_report(config, workdir, progress, commands, stop)
         except Preempted as notice:
             return complain(
                 f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
             )
+
+
+def _run_folders(config: Config, workdir: Path) -> dict[str, Path]:
+    """Returns where each run of a config lives; those of a comparison below its folder."""
+    runs = config_lib.expand(config)
+    return {name: workdir / name if len(runs) > 1 else workdir for name in runs}
 
 
 def _train_and_report(
@@ -110,7 +106,7 @@ def _train_and_report(
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     runs = config_lib.expand(config)
-    folders = {name: workdir / name if len(runs) > 1 else workdir for name in runs}
+    folders = _run_folders(config, workdir)
     print_config(config)
     print(f"work directory: {printable(workdir)}")
     results: dict[str, Mapping[str, Any]] = {}
@@ -188,7 +184,7 @@ def _preview(config: Config, folder: Path) -> int:
             np.asarray(batch.image)[batch.mask],
             key,
             source.spec,
-            folder / "preview.png",
+            folder / workdir_lib.PREVIEW_FILE,
             title=title,
         )
     except OSError as error:
@@ -204,6 +200,8 @@ def _report(folders: list[Path], output: Path) -> int:
         page = write_report(folders, output)
     except ReportError as error:
         return complain(error, EXIT_USAGE)
+    except OSError as error:
+        return complain(f"the report can't be written: {error}", EXIT_FAILED)
     print(f"report: {printable(page)}")
     return 0
 

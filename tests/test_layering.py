@@ -9,10 +9,11 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
-    ["types", "cli", "files", "stop"],
+    ["types", "cli", "files", "lock", "stop"],
     ["compat", "config_schema"],
     ["config_values"],
     ["config", "config_file", "memory", "rng", "mesh"],
+    ["workdir"],
     ["data", "dgp", "losses", "models"],
     ["training"],
     ["evaluation"],

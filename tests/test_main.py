@@ -14,8 +14,7 @@ import pytest
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.main import main
-from aninfonce_jax.training.loop import prepare_workdir
-from aninfonce_jax.training.metrics import read_metrics
+from aninfonce_jax.workdir import claim, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 # A run of seconds, as overrides of the quickstart.
@@ -94,7 +93,7 @@ def test_a_work_directory_that_cannot_be_written(taken, tmp_path, capsys):
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_several_hosts_are_refused(mode, tmp_path, capsys, monkeypatch):
     config = config_lib.from_dict(config_lib.default_config())
-    prepare_workdir(tmp_path, config)
+    claim(tmp_path, config)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert run(f"--mode={mode}", f"--workdir={tmp_path}") == 2
     err = capsys.readouterr().err

@@ -9,7 +9,6 @@ interrupted preparation goes on where it was, and nothing half-written is ever o
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import itertools
@@ -24,6 +23,8 @@ from array_record.python.array_record_module import (  # type: ignore[import-unt
     ArrayRecordReader,
 )
 
+from aninfonce_jax import lock
+from aninfonce_jax.cli import warn
 from aninfonce_jax.data.shards import (
     JOURNAL,
     LOCK,
@@ -211,13 +212,12 @@ def _check_space(work: Path, plan: Plan) -> None:
 
 @contextlib.contextmanager
 def _locked(work: Path) -> Iterator[None]:
-    with open(work / LOCK, "w") as file:
+    advice = "wait for it, or choose another --to"
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataError(
-                f"another process is writing {work}; wait for it, or choose another --to"
-            ) from error
+            stack.enter_context(lock.hold(work / LOCK, f"{work}", advice, say=warn))
+        except lock.LockedError as error:
+            raise DataError(str(error)) from error
         yield
 
 

@@ -254,7 +254,7 @@ def test_two_at_once_are_refused(tmp_path, birds):
     work.mkdir(parents=True)
     with (
         prepare_lib._locked(work),
-        pytest.raises(DataError, match=r"another process is writing .*; wait for it, or choose"),
+        pytest.raises(DataError, match=r"is in use by process \d+ on .*; wait for it, or"),
     ):
         prepare(*birds, tmp_path / "tfds")
     assert prepare(*birds, tmp_path / "tfds").fresh
