@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import select
 import sys
 from collections.abc import Callable
 from typing import NoReturn, TextIO
@@ -76,8 +77,7 @@ def run_command(main: Callable[[list[str]], int]) -> NoReturn:
 
 
 def _has_no_reader(stream: TextIO) -> bool:
-    try:
-        stream.flush()
-    except BrokenPipeError:
-        return True
-    return False
+    """Whether a stream is a pipe whose other end is closed."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))

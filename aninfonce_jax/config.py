@@ -168,6 +168,14 @@ def check_devices(config: Config, available: int, hosts: int) -> int:
     return devices
 
 
+def check_backend(config: Config, backend: str) -> None:
+    """Raises ConfigError if a run asks for what its devices can't do."""
+    _require(
+        config.objective.strategy != "pallas" or backend == "tpu",
+        f"objective.strategy='pallas' is for TPU and this is a {backend}; use 'auto' or 'chunked'",
+    )
+
+
 def expand(config: Config) -> dict[str, Config]:
     """Returns the single runs that a config asks for, by name."""
     kinds = config.compare or (config.objective.kind,)

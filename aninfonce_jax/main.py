@@ -97,6 +97,7 @@ def _train_and_report(
     from aninfonce_jax import memory
 
     devices = config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    config_lib.check_backend(config, jax.default_backend())
     memory.check_fits(config, devices)
 
     from aninfonce_jax.console import print_config, print_scores
