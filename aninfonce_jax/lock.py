@@ -20,6 +20,7 @@ import socket
 import stat
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -32,7 +33,9 @@ STILL_SECONDS = 120.0
 _SETTLE_SECONDS = 1.0
 _POLL_SECONDS = 0.5
 _LONGEST_RECORD = 4096
-_LONGEST_COMMAND = 200
+_LONGEST_COMMAND = 100
+
+_OPEN_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 # Open lock files of this process; a forked child must not keep them locked when we are dead.
 _OPEN: set[int] = set()
@@ -71,7 +74,7 @@ class Holder:
             pid=os.getpid(),
             began=_process_start(os.getpid()),
             since=time.strftime("%Y-%m-%d %H:%M:%S"),
-            command=shlex.join(sys.argv)[:_LONGEST_COMMAND],
+            command=textwrap.shorten(shlex.join(sys.argv), _LONGEST_COMMAND, placeholder=" ..."),
         )
 
     def __str__(self) -> str:
@@ -145,7 +148,8 @@ def _take(
     """Returns the locked file, with our record in it."""
     me = Holder.myself()
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        # A link here could lead us to overwrite somebody's file; a pipe could make us wait.
+        descriptor = os.open(path, _OPEN_FLAGS, 0o666)
         _OPEN.add(descriptor)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -141,6 +141,11 @@ def test_a_name_that_is_taken_is_an_error(path):
     with pytest.raises(OSError, match="not a regular file"), hold(path):
         pass
     path.unlink()
+    path.symlink_to("elsewhere")
+    with pytest.raises(OSError, match="symbolic link"), hold(path):
+        pass
+    assert not path.with_name("elsewhere").exists()
+    path.unlink()
     path.mkdir()
     with pytest.raises(IsADirectoryError), hold(path):
         pass

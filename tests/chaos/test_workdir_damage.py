@@ -12,7 +12,10 @@ A fixed sample is in the default tests. All of it, and how many cases that is:
 import dataclasses
 import hashlib
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -185,6 +188,13 @@ def rows_of(folder):
     return [{k: v for k, v in row.items() if k not in TIMINGS} for row in rows]
 
 
+def exit_code(name, damage, mode):
+    """Returns how a case must end if it is refused."""
+    # Only the checkpoints tell that the config is not theirs.
+    is_misfit = (name, damage, mode) == ("config.json", "from another run", "eval")
+    return 1 if is_misfit or name.startswith(("checkpoints/", "figures/")) else 2
+
+
 def check_case(both, name, damage, mode, tmp_path, capfd):
     """Returns how a case ended; raises AssertionError if it ended badly."""
     folder = tmp_path / "run"
@@ -201,7 +211,7 @@ def check_case(both, name, damage, mode, tmp_path, capfd):
         assert "Traceback" not in err
         if code != 0:
             assert len(said) == 1, f"expected one line, got {ours}"
-            assert code == (1 if name.startswith(("checkpoints/", "figures/")) else 2), said[0]
+            assert code == exit_code(name, damage, mode), said[0]
             after = content_of(folder)
             assert {n: before.get(n) for n in RECORDS} == {n: after.get(n) for n in RECORDS}
             return "refused"
@@ -243,6 +253,103 @@ SAMPLE = [
 @pytest.mark.parametrize(("name", "damage", "mode"), SAMPLE)
 def test_a_sample_of_the_damages(runs, tmp_path, capfd, name, damage, mode):
     check_case(runs("process"), name, damage, mode, tmp_path, capfd)
+
+
+CONFIG_CONTENTS = {
+    "not UTF-8": b"\xff\xfe{}",
+    "a number": b'{"config": 5}',
+    "a list": b"[]",
+    "null": b"null",
+    "no keys": b"{}",
+    "no config": b'{"hash": "0", "command": ""}',
+    "NaN": b'{"config": {"seed": NaN}}',
+    "too deep": b"[" * 100_000,
+    "too large": b" " * 2**21,
+    "half a character": b'{"config": {"name": "\xd8"}}',
+    "a lone surrogate": b'{"config": {"\\ud800": 1}, "hash": "\\ud800"}',
+}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_config_of_any_content_is_refused_in_one_line(runs, tmp_path, capfd, mode):
+    both = runs("process")
+    folder = shutil.copytree(both.right, tmp_path / "run")
+    for content in CONFIG_CONTENTS.values():
+        (folder / "config.json").write_bytes(content)
+        assert_refused(both, folder, mode, capfd)
+
+
+TAKEN = ["config.json", "metrics.jsonl", "eval.json", "report.html"]
+TAKEN += ["checkpoints", "tensorboard", "figures", "lock"]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_name_that_is_taken_is_refused_in_one_line(runs, tmp_path, capfd, mode):
+    """By a pipe, which must not hang, or by a link to nothing."""
+    both = runs("process")
+    for name in TAKEN:
+        for take in (os.mkfifo, lambda path: os.symlink("nowhere", path)):
+            folder = shutil.copytree(both.right, tmp_path / "run")
+            path = folder / name
+            if path.exists():
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
+            take(path)
+            assert_refused(both, folder, mode, capfd)
+            shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_work_directory_that_is_a_file_is_refused_in_one_line(runs, tmp_path, capfd, mode):
+    (tmp_path / "run").touch()
+    assert_refused(runs("process"), tmp_path / "run", mode, capfd)
+
+
+HOLD = (
+    "import sys, pathlib, time; from aninfonce_jax import workdir\n"
+    "with workdir.hold(pathlib.Path(sys.argv[1])):\n"
+    "    print('held', flush=True); time.sleep(600)\n"
+)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_second_process_changes_nothing_and_names_the_first(runs, tmp_path, capfd, mode):
+    both = runs("process")
+    folder = shutil.copytree(both.right, tmp_path / "run")
+    command = [sys.executable, "-c", HOLD, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
+        try:
+            first.stdout.readline()
+            err = assert_refused(both, folder, mode, capfd)
+        finally:
+            first.kill()
+    assert f"run is in use by process {first.pid} on " in err
+
+
+def test_a_comparison_holds_its_folder_and_its_members(runs, tmp_path, capfd):
+    both = runs("process")
+    compare = "--config.compare=('aninfonce','infonce')"
+    for folder, held in ((tmp_path / "a", "a"), (tmp_path / "b", "b/infonce")):
+        command = [sys.executable, "-c", HOLD, str(tmp_path / held)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as first:
+            try:
+                first.stdout.readline()
+                err = assert_refused(both, folder, "train", capfd, compare)
+            finally:
+                first.kill()
+        assert f"{held} is in use by process {first.pid} on " in err
+
+
+def assert_refused(both, folder, mode, capfd, *flags):
+    before = {} if folder.is_file() else content_of(folder)
+    capfd.readouterr()
+    assert both.start(folder, mode, *flags) == 2
+    err = capfd.readouterr().err
+    assert err.startswith("aninfonce_jax: ")
+    assert err.count("\n") == 1
+    assert len(err) < 2_000
+    if before:
+        assert content_of(folder) == before
+    return err
 
 
 @pytest.mark.slow
