@@ -149,7 +149,6 @@ def sound_images():
         "BMP": encode(pixels, "BMP"),
         "BMP, palette": encode(pixels, "BMP", mode="P"),
         "BMP, one bit": encode(pixels, "BMP", mode="1"),
-        "BMP, run lengths": _run_length_bmp(),
     }
 
 
@@ -166,6 +165,7 @@ def refused_files():
         "EPS, with a preview": (b"\xc5\xd0\xd3\xc6" + bytes(26) + postscript, "EPS is not read"),
         "PDF": (encode(pixels, "PDF"), "PDF is not read"),
         "PPM": (encode(pixels, "PPM"), "no known format"),
+        "BMP, run lengths": (_run_length_bmp(), r"packed BMP \(compression 1\) is not read"),
         "ICO": (encode(pixels, "ICO"), "icon is not read"),
         "JPEG 2000": (encode(pixels, "JPEG2000"), "JPEG 2000 is not read"),
         "AVIF": (b"\0\0\0\x1cftypavif" + bytes(50), "AVIF is not read"),

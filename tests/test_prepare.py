@@ -1,3 +1,4 @@
+import dataclasses
 import errno
 import io
 import subprocess
@@ -10,6 +11,7 @@ import tensorflow_datasets as tfds
 from image_files import write_cifar10, write_folder, write_mnist
 
 from aninfonce_jax.data import prepare as prepare_lib
+from aninfonce_jax.data import recipes
 from aninfonce_jax.prepare import _Bar, main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -85,6 +87,19 @@ def test_a_folder_from_the_command_line(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert "already there: " in out
     assert err == ""
+
+
+def test_files_that_are_not_official_are_said_to_be(tmp_path, capsys, monkeypatch):
+    write_mnist(tmp_path / "mnist")
+    counts = {"train": 12, "test": 5}
+    target = dataclasses.replace(recipes._TARGETS["mnist"], counts=counts)
+    monkeypatch.setitem(recipes._TARGETS, "mnist", target)
+    assert run("mnist", f"--from={tmp_path / 'mnist'}", f"--to={tmp_path}", "--progress=off") == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    for line, split in zip(lines, ("train", "t10k"), strict=True):
+        assert line.startswith("aninfonce_jax: warning: ")
+        assert f"{split}-images-idx3-ubyte.gz (and 1 more) is not the official file" in line
 
 
 def test_bad_images_are_listed_when_they_are_left_out(tmp_path, capsys):

@@ -27,8 +27,8 @@ MAX_FILE_BYTES = 2**28 + 2**16
 # PNG: deflate makes at most 1032 bytes of one. Packed pixels of one bit could be eight times as
 #   many; they are not given that, as it would let 21 kB claim 178 megapixels.
 # WebP: nothing bounds an even surface; as for PNG.
-# BMP: a run of 255 pixels takes two bytes.
-_PIXELS_PER_BYTE: dict[Format, int] = {"JPEG": 512, "PNG": 1032, "WEBP": 1032, "BMP": 128}
+# BMP: only pixels that are not packed are read, of one bit at the least.
+_PIXELS_PER_BYTE: dict[Format, int] = {"JPEG": 512, "PNG": 1032, "WEBP": 1032, "BMP": 8}
 # An even surface packs better than that, and up to here it does no harm: 12 MB of pixels.
 _HARMLESS_PIXELS = 2**22
 
@@ -255,6 +255,10 @@ def _png_chunks(data: bytes) -> Iterator[tuple[bytes, int, int]]:
 
 # --- WebP and BMP ---
 
+# Plain pixels, with or without masks that say where the colours are. Pillow unpacks runs in
+# Python, a byte at a time; hardly anyone writes them.
+_BMP_UNPACKED = (0, 3)
+
 
 def _parse_webp(data: bytes) -> Header:
     if struct.unpack_from("<I", data, 4)[0] + 8 > len(data):
@@ -284,9 +288,13 @@ def _parse_bmp(data: bytes) -> Header:
     height = abs(height)
     if width < 0:
         raise CorruptImageError(f"not a readable image: a BMP of width {width}")
+    if compression not in _BMP_UNPACKED:
+        raise CorruptImageError(
+            f"packed BMP (compression {compression}) is not read, expected {ACCEPTED}; convert "
+            "the file, such as to PNG"
+        )
     needed = (width * bits + 31) // 32 * 4 * height
-    runs = compression in (1, 2)
-    if not runs and needed > len(data):
+    if needed > len(data):
         raise CorruptImageError(
             f"not a readable image: a BMP of {width} x {height} pixels takes {needed:,} bytes, "
             f"got {len(data):,}"
