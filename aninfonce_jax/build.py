@@ -14,13 +14,14 @@ import optax
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import rng
+from aninfonce_jax.cli import warn
 from aninfonce_jax.config import schema
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.data.augment_spec import AugmentError, preset
 from aninfonce_jax.data.datasets import open_dataset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.pipeline import Loading
-from aninfonce_jax.data.source import ImageSource
+from aninfonce_jax.data.source import ImageSource, remark_of
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.conditionals import Conditional, concentration_values
 from aninfonce_jax.dgp.errors import ProcessError
@@ -171,9 +172,12 @@ def build_image_pairs(
         )
     except AugmentError as error:
         raise ConfigError(f"config.source can't be augmented so: {error}") from error
+    train, test = open_split(config.train_split), open_split(config.test_split)
+    for remark in dict.fromkeys(filter(None, map(remark_of, (train, test)))):
+        warn(remark)
     return ImagePairs(
-        train=open_split(config.train_split),
-        test=open_split(config.test_split),
+        train=train,
+        test=test,
         decoder=Decoder(config.image_size),
         spec=spec,
         loading=Loading(
