@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config_file import split_variant
-from aninfonce_jax.config_schema import Config, ConfigError
-from aninfonce_jax.config_values import nearest, shown
+from aninfonce_jax.config.file import split_variant
+from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.values import nearest, shown
 
 PROGRAM = ("python", "-m", "aninfonce_jax.main")
 _DEFAULT_CONFIG = "configs/quickstart.py"

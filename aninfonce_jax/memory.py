@@ -12,7 +12,7 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
-from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config.schema import Config, ConfigError
 
 _FLOAT = 4
 # As in `dgp.mixing`: entries of candidate matrices that are held at once.

@@ -10,10 +10,10 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from aninfonce_jax.config_schema import ConfigError
-from aninfonce_jax.config_values import shown
+from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.config.values import shown
 
-_PACKAGE = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent.parent
 # A wheel carries the configs inside the package; in a clone they stand beside it.
 _INSTALLED_CONFIGS, _CLONED_CONFIGS = _PACKAGE / "configs", _PACKAGE.parent / "configs"
 _SHIPPED_CONFIGS = _INSTALLED_CONFIGS if _INSTALLED_CONFIGS.is_dir() else _CLONED_CONFIGS

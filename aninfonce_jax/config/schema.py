@@ -1,9 +1,11 @@
-"""Every field of a run's configuration, with its default, its meaning and its range."""
+"""Every field of a run's configuration, with its default, its meaning and its range.
+
+Sections with a `kind` come in several classes, one for each set of keys: a source, an encoder,
+an objective or an optimiser has the fields that its kind uses, and no others.
+"""
 
 import dataclasses
 from typing import Any, Literal
-
-ObjectiveKind = Literal["aninfonce", "aninfonce_no_l2", "infonce", "lp", "supervised"]
 
 
 class ConfigError(ValueError):
@@ -48,13 +50,19 @@ _RATE = Range(0, 1e38, why="float32 ends there")
 _SHARE = Range(0, 1)
 _DECAY = Range(0, 1, below=True)
 _LAYERS = 100
-_SIDE = _count(8, 2**14, "more pixels than any picture has")
+_SIDE = _count(8, 2**14, "more pixels than any image has")
 
 
 def _field(
-    default: Any, help_text: str, values: Range | None = None, *, max_items: int = 2**20
+    default: Any,
+    help_text: str,
+    values: Range | None = None,
+    *,
+    max_items: int = 2**20,
+    needs: str = "",
 ) -> Any:
-    metadata = {"help": help_text, "range": values, "max_items": max_items}
+    """Returns a dataclass field; `needs` names what a source must know for it to have a use."""
+    metadata = {"help": help_text, "range": values, "max_items": max_items, "needs": needs}
     if dataclasses.is_dataclass(default):
         return dataclasses.field(default_factory=lambda: default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -98,9 +106,10 @@ class MixingConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DgpConfig:
-    """The data-generating process."""
+class ProcessConfig:
+    """A data-generating process, whose latents are known."""
 
+    kind: Literal["process"] = _field("process", "where pairs come from")
     dim: int = _field(
         10, "number of latent factors d", _count(1, 2**20, "a mixing is a matrix of dim x dim")
     )
@@ -139,42 +148,50 @@ class DgpConfig:
 
 
 @dataclasses.dataclass(frozen=True)
-class DataConfig:
-    """Pictures as the source of pairs, in place of the data-generating process."""
+class ImagesConfig:
+    """Augmented views of images, with labels where the data set has them."""
 
-    name: str = _field("", "mnist, cifar10, folder or tfds:NAME; empty: no pictures, but dgp")
+    kind: Literal["images"] = _field("images", "where pairs come from")
+    dataset: str = _field("folder", "mnist, cifar10, folder or tfds:NAME")
     folder: str = _field("", "where the data set is; for TFDS, its data_dir")
     train_split: str = _field("train", "split to train on, and to fit readouts on")
     test_split: str = _field("test", "split that readouts are scored on")
-    image_size: int = _field(32, "side of the pictures that go to the device, in pixels", _SIDE)
+    image_size: int = _field(32, "side of the images that go to the device, in pixels", _SIDE)
     view_size: int = _field(
-        0, "side of the augmented views; 0: that of the pictures", _count(0, 2**14, _SIDE.why)
+        0, "side of the augmented views; 0: that of the images", _count(0, 2**14, _SIDE.why)
     )
     augment: Literal["simclr", "simclr_cifar", "crop_only", "jitter_only", "none"] = _field(
-        "simclr_cifar", "family of augmentations that make a pair of one picture"
+        "simclr_cifar", "family of augmentations that make a pair of one image"
     )
     strength: float = _field(1.0, "multiplies the ranges of the colour jitter", _NOT_NEGATIVE)
     workers: int = _field(
         0,
-        "processes that load pictures; 0: threads of this one",
+        "processes that load images; 0: threads of this one",
         _count(0, 1024, "each is a process"),
     )
     threads: int = _field(
-        2, "threads that load pictures, in each process", _count(1, 1024, "each is a thread")
+        2, "threads that load images, in each process", _count(1, 1024, "each is a thread")
     )
-    max_bad_share: float = _field(0.01, "share of unreadable pictures that is put up with", _SHARE)
+    max_bad_share: float = _field(0.01, "share of unreadable images that is put up with", _SHARE)
     title: str = _field("", "what reports call the data set; empty: its name")
 
 
-@dataclasses.dataclass(frozen=True)
-class EncoderConfig:
-    """The encoder f."""
+SourceConfig = ProcessConfig | ImagesConfig
 
+
+@dataclasses.dataclass(frozen=True)
+class MLPConfig:
+    """A multilayer perceptron; what it is given is flattened."""
+
+    kind: Literal["mlp"] = _field("mlp", "network")
     widths: tuple[int, ...] = _field(
         (),
-        "hidden widths of the MLP; empty: the paper's 10d, 50d, 50d, 50d, 50d, 10d",
+        "hidden widths; empty: the paper's 10d, 50d, 50d, 50d, 50d, 10d",
         _count(1),
         max_items=_LAYERS,
+    )
+    dim: int = _field(
+        0, "dimension d of the embeddings; 0: the number of latent factors", _count(0)
     )
     activation: Literal["leaky_relu", "relu", "gelu", "silu"] = _field(
         "leaky_relu", "nonlinearity of the encoder (leaky slope 0.01)"
@@ -186,70 +203,122 @@ class EncoderConfig:
     output: Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"] = _field(
         "sphere", "normalisation of the embeddings; learnable: with a trained scale"
     )
-    kind: Literal["mlp", "resnet10", "resnet18", "resnet34", "resnet50"] = _field(
-        "mlp", "network: an MLP for dgp, a ResNet for pictures"
-    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ResNetConfig:
+    """A residual network with a projector, for images."""
+
+    kind: Literal["resnet10", "resnet18", "resnet34", "resnet50"] = _field("resnet18", "network")
     stem: Literal["cifar", "imagenet"] = _field(
-        "cifar", "ResNet's first layers: 3x3, or 7x7 and pooling, which quarter each side"
+        "cifar", "first layers: 3x3, or 7x7 and pooling, which quarter each side"
     )
     width: float = _field(
         1.0,
-        "multiplies the channels of a ResNet",
+        "multiplies the channels",
         Range(1e-3, 1e3, why="channels are counted in thousands"),
     )
     projector: tuple[int, ...] = _field(
-        (512,), "hidden widths of the projector behind a ResNet", _count(1), max_items=_LAYERS
+        (512,), "hidden widths of the projector", _count(1), max_items=_LAYERS
     )
     projector_norm: bool = _field(True, "BatchNorm in the projector's hidden layers")
-    dim: int = _field(128, "dimension of a ResNet's embeddings; with dgp it is dgp.dim", _count(1))
+    dim: int = _field(128, "dimension of the embeddings", _count(1))
     dtype: Literal["float32", "bfloat16"] = _field(
-        "float32", "a ResNet computes in it; parameters, norms and loss are float32"
+        "float32", "what it computes in; parameters, norms and loss are float32"
     )
     remat: bool = _field(
-        False, "a ResNet's gradients compute part of its blocks again: less memory, more work"
+        False, "gradients compute part of the blocks again: less memory, more work"
     )
+
+
+EncoderConfig = MLPConfig | ResNetConfig
+
+Negatives = Literal["both", "anchors"]
+Strategy = Literal["auto", "dense", "chunked", "gather", "ring", "pallas"]
 
 
 @dataclasses.dataclass(frozen=True)
-class ObjectiveConfig:
-    """What is minimised."""
+class _ContrastConfig:
+    """What InfoNCE and AnInfoNCE have in common."""
 
-    kind: ObjectiveKind = _field("aninfonce", "what is minimised")
-    negatives: Literal["both", "anchors"] = _field(
+    negatives: Negatives = _field(
         "anchors", "negatives from the anchors only (theory-exact) or from both views (symmetric)"
     )
-    normalize: bool = _field(True, "normalise embeddings to the unit sphere inside the loss")
     hardness: float = _field(
         0.0, "β: negatives count in proportion to exp(β · score); 0: all alike", _NOT_NEGATIVE
     )
-    strategy: Literal["auto", "dense", "chunked", "gather", "ring", "pallas"] = _field(
+    strategy: Strategy = _field(
         "auto", "how the scores of all pairs are computed; the result is the same"
     )
     chunk_size: int = _field(0, "side of a tile of chunked scores; 0: chosen by size", _count(0))
-    concentration_transform: Literal["softplus", "exp"] = _field(
-        "exp", "how the free parameter becomes a positive Λ̂"
-    )
-    concentration_start: float = _field(
-        0.7, "Λ̂ (AnInfoNCE) or 1/τ (a trained InfoNCE) at the start", _POSITIVE
-    )
+
+
+_NORMALIZE = "normalise embeddings to the unit sphere inside the loss"
+
+
+@dataclasses.dataclass(frozen=True)
+class InfoNCEConfig(_ContrastConfig):
+    """InfoNCE, with a fixed or a trained temperature."""
+
+    kind: Literal["infonce"] = _field("infonce", "what is minimised")
+    normalize: bool = _field(True, _NORMALIZE)
+    temperature: float = _field(1.0, "τ; if it is trained, at the start", _POSITIVE)
+    train_temperature: bool = _field(False, "learn one 1/τ")
+
+
+@dataclasses.dataclass(frozen=True)
+class AnInfoNCENoL2Config(_ContrastConfig):
+    """AnInfoNCE on embeddings that are not normalised."""
+
+    kind: Literal["aninfonce_no_l2"] = _field("aninfonce_no_l2", "what is minimised")
+    concentration_start: float = _field(0.7, "Λ̂ at the start", _POSITIVE)
     concentration_jitter: float = _field(
         0.0, "standard deviation of the free parameter around its start", _NOT_NEGATIVE
     )
-    temperature: float = _field(1.0, "τ of InfoNCE and the Lp loss", _POSITIVE)
-    train_temperature: bool = _field(False, "InfoNCE: learn one 1/τ, from concentration_start")
-    exponent: float = _field(2.0, "p of the Lp loss", _EXPONENT)
-    reduction: Literal["logsumexp", "logmeanexp"] = _field(
-        "logsumexp", "Lp loss: over the keys and the positive, or the mean over the keys"
+    concentration_transform: Literal["softplus", "exp"] = _field(
+        "exp", "how the free parameter becomes a positive Λ̂"
     )
 
 
 @dataclasses.dataclass(frozen=True)
-class OptimizerConfig:
-    """How it is minimised."""
+class AnInfoNCEConfig(AnInfoNCENoL2Config):
+    """AnInfoNCE, whose Λ̂ is trained."""
 
-    name: Literal["adam", "adamw", "sgd", "lars", "muon"] = _field(
-        "muon", "optimiser of the encoder"
+    kind: Literal["aninfonce"] = _field("aninfonce", "what is minimised")  # type: ignore[assignment]
+    normalize: bool = _field(True, _NORMALIZE)
+
+
+@dataclasses.dataclass(frozen=True)
+class LpConfig:
+    """The Lp loss."""
+
+    kind: Literal["lp"] = _field("lp", "what is minimised")
+    exponent: float = _field(2.0, "p", _EXPONENT)
+    temperature: float = _field(1.0, "τ", _POSITIVE)
+    negatives: Negatives = _field(
+        "anchors", "negatives from the anchors only (theory-exact) or from both views (symmetric)"
     )
+    reduction: Literal["logsumexp", "logmeanexp"] = _field(
+        "logsumexp", "over the keys and the positive, or the mean over the keys"
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class SupervisedConfig:
+    """Regression to the known latents."""
+
+    kind: Literal["supervised"] = _field("supervised", "what is minimised")
+
+
+ObjectiveConfig = AnInfoNCEConfig | AnInfoNCENoL2Config | InfoNCEConfig | LpConfig | SupervisedConfig
+ObjectiveKind = Literal["aninfonce", "aninfonce_no_l2", "infonce", "lp", "supervised"]
+
+
+@dataclasses.dataclass(frozen=True)
+class AdamConfig:
+    """Adam; also what every optimiser has."""
+
+    kind: Literal["adam"] = _field("adam", "optimiser of the encoder")
     learning_rate: float = _field(
         1e-2, "peak learning rate of the encoder", dataclasses.replace(_RATE, above=True)
     )
@@ -264,14 +333,32 @@ class OptimizerConfig:
     final_fraction: float = _field(0.01, "learning rate at the end, as a share of the peak", _SHARE)
     b1: float = _field(0.9, "Adam's β1", _DECAY)
     b2: float = _field(0.999, "Adam's β2", _DECAY)
-    momentum: float = _field(0.9, "momentum of SGD and LARS", _DECAY)
+    clip_norm: float = _field(0.0, "largest global gradient norm; 0: no clipping", _RATE)
+
+
+@dataclasses.dataclass(frozen=True)
+class DecayingConfig(AdamConfig):
+    """Optimisers with weight decay."""
+
+    kind: Literal["muon", "adamw"] = _field(  # type: ignore[assignment]
+        "muon", "optimiser of the encoder"
+    )
     weight_decay: float = _field(
         0.0, "weight decay of matrices; never of biases or Λ̂", _NOT_NEGATIVE
     )
-    clip_norm: float = _field(0.0, "largest global gradient norm; 0: no clipping", _RATE)
-    ema_decay: float = _field(
-        0.997, "decay of the averaged parameters that are evaluated; 0: none", _DECAY
+
+
+@dataclasses.dataclass(frozen=True)
+class MomentumConfig(DecayingConfig):
+    """Optimisers with weight decay and momentum."""
+
+    kind: Literal["sgd", "lars"] = _field(  # type: ignore[assignment]
+        "sgd", "optimiser of the encoder"
     )
+    momentum: float = _field(0.9, "momentum", _DECAY)
+
+
+OptimizerConfig = DecayingConfig | AdamConfig | MomentumConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -287,6 +374,9 @@ class TrainConfig:
         _count(1),
     )
     devices: int = _field(0, "local devices to spread the batch over; 0: all of them", _count(0))
+    ema_decay: float = _field(
+        0.997, "decay of the averaged parameters that are evaluated; 0: none", _DECAY
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,26 +384,37 @@ class EvalConfig:
     """Evaluation during and after training."""
 
     every: int = _field(250, "steps between evaluations", _count(1))
-    samples: int = _field(8192, "fresh anchors; half fit the linear map, half score it", _count(2))
-    floor_batches: int = _field(
+    held_out_batches: int = _field(
         20, "batches that estimate the held-out loss, and its ground-truth floor", _count(1)
     )
-    train_images: int = _field(
-        10_000, "pictures that class readouts learn from; 0: the split", _count(0)
+    samples: int = _field(
+        8192, "fresh anchors; half fit the linear map, half score it", _count(2), needs="latents"
     )
-    test_images: int = _field(
-        0, "pictures that readouts are scored on; 0: the whole split", _count(0)
+    train_examples: int = _field(
+        10_000, "examples that class readouts learn from; 0: all", _count(0), needs="examples"
     )
-    readout_images: int = _field(
-        2000, "of train_images, those that augmentation readouts use", _count(16)
+    test_examples: int = _field(
+        0, "examples that readouts are scored on; 0: all", _count(0), needs="examples"
     )
-    batch_size: int = _field(256, "pictures encoded at a time", _count(1))
-    neighbours: int = _field(200, "k of the weighted k-nearest-neighbour score", _count(1))
+    batch_size: int = _field(256, "examples encoded at a time", _count(1), needs="examples")
+    neighbours: int = _field(
+        200, "k of the weighted k-nearest-neighbour score", _count(1), needs="examples"
+    )
+    readout_examples: int = _field(
+        2000,
+        "of train_examples, those that augmentation readouts use",
+        _count(16),
+        needs="interventions",
+    )
     readout_strength: Literal["upper", "extreme", "drawn"] = _field(
-        "upper", "an augmentation to be read out: the upper end of its range, either, or drawn"
+        "upper",
+        "an augmentation to be read out: the upper end of its range, either, or drawn",
+        needs="interventions",
     )
     readout_context: Literal["clean", "augmented"] = _field(
-        "clean", "what else is done to its pictures: nothing, or all the other augmentations"
+        "clean",
+        "what else is done to its images: nothing, or all the other augmentations",
+        needs="interventions",
     )
 
 
@@ -342,25 +443,24 @@ class Config:
     seed: int = _field(
         0, "seed of everything random", Range(0, 2**32 - 1, why="a seed has 32 bits")
     )
-    compare: tuple[ObjectiveKind, ...] = _field(
-        (), "objectives to train in turn and report side by side; empty: objective.kind alone"
-    )
-    dgp: DgpConfig = _field(DgpConfig(), "the data-generating process")
-    data: DataConfig = _field(DataConfig(), "pictures, in place of dgp")
-    encoder: EncoderConfig = _field(EncoderConfig(), "the encoder f")
-    objective: ObjectiveConfig = _field(ObjectiveConfig(), "the loss")
-    optimizer: OptimizerConfig = _field(OptimizerConfig(), "the optimiser")
+    source: SourceConfig = _field(ProcessConfig(), "where pairs come from")
+    encoder: EncoderConfig = _field(MLPConfig(), "the encoder f")
+    objective: ObjectiveConfig = _field(AnInfoNCEConfig(), "the loss")
+    optimizer: OptimizerConfig = _field(DecayingConfig(), "the optimiser")
     train: TrainConfig = _field(TrainConfig(), "the training loop")
     eval: EvalConfig = _field(EvalConfig(), "evaluation during and after training")
     checkpoint: CheckpointConfig = _field(CheckpointConfig(), "checkpoints")
     log: LogConfig = _field(LogConfig(), "metrics")
 
-    @property
-    def has_images(self) -> bool:
-        """Whether the pairs are views of pictures."""
-        return bool(self.data.name)
 
-    @property
-    def embedding_dim(self) -> int:
-        """Dimension of the embeddings that the loss compares."""
-        return self.encoder.dim if self.has_images else self.dgp.dim
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What only a config of several runs has."""
+
+    compare: tuple[ObjectiveKind, ...] = _field(
+        (), "objectives to train in turn and report side by side; empty: objective.kind alone"
+    )
+
+
+# What each kind of source knows about its pairs, and hence can be scored by.
+KNOWN = {"process": ("latents",), "images": ("examples", "interventions")}

@@ -13,7 +13,7 @@ import typing
 from typing import Any, Literal
 
 from aninfonce_jax.cli import printable
-from aninfonce_jax.config_schema import ConfigError, Range
+from aninfonce_jax.config.schema import ConfigError, Range
 
 _SHOWN_CHARACTERS = 80
 # Longer texts are no names or paths, and the files that they would be written to have limits.
@@ -55,19 +55,16 @@ def type_name(expected: Any) -> str:
     return str(expected.__name__)
 
 
-def parse_text(name: str, field: dataclasses.Field[Any], text: str) -> Any:
-    """Returns the value that `--config.NAME=TEXT` gives a field, checked.
+def read_text(name: str, expected: Any, text: str) -> Any:
+    """Returns the value that `--config.NAME=TEXT` gives a field of a type, not yet checked.
 
     A tuple is written as (8,16), [8,16], 8,16 or 8; nothing or () is the empty one.
     """
-    origin = typing.get_origin(field.type)
-    if origin is tuple:
-        item = typing.get_args(field.type)[0]
-        items = _split_tuple(text)
-        return parse_value(
-            name, field, tuple(_read(f"{name}[{i}]", item, x) for i, x in enumerate(items))
-        )
-    return parse_value(name, field, _read(name, field.type, text))
+    if typing.get_origin(expected) is tuple:
+        item = typing.get_args(expected)[0]
+        items = enumerate(_split_tuple(text))
+        return tuple(_read(f"{name}[{i}]", item, x) for i, x in items)
+    return _read(name, expected, text)
 
 
 def parse_value(name: str, field: dataclasses.Field[Any], value: Any) -> Any:

@@ -1,0 +1,221 @@
+"""From nested values to typed sections and back, with every key accounted for.
+
+A section with a `kind` is parsed into the class of that kind. A key which that class does not
+have is an error that says who would have a use for it.
+"""
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Union
+
+from aninfonce_jax.config.schema import Comparison, Config, ConfigError
+from aninfonce_jax.config.values import nearest, parse_value, read_text, shown, type_name
+
+KIND = "kind"
+
+
+@dataclasses.dataclass(frozen=True)
+class Leaf:
+    """A field that holds a value, as it may be named on a command line.
+
+    Attributes:
+      name: dotted, such as "objective.temperature".
+      default: that of the first kind that has it.
+      type: what values it takes, for the help.
+      help: what it means.
+      kinds: of its section that have it; () for a section without kinds.
+      field: of the dataclass.
+    """
+
+    name: str
+    default: Any
+    type: str
+    help: str
+    kinds: tuple[str, ...]
+    field: dataclasses.Field[Any]
+
+
+def classes_of(section: Any) -> tuple[Any, ...]:
+    """Returns the dataclasses that a section's type may be: one, or one for some kinds each."""
+    if typing.get_origin(section) in (Union, types.UnionType):
+        return typing.get_args(section)
+    return (section,) if dataclasses.is_dataclass(section) else ()
+
+
+def kinds_of(cls: Any) -> tuple[str, ...]:
+    """Returns the kinds that a section's class stands for; () if it has none."""
+    kind = next((field.type for field in dataclasses.fields(cls) if field.name == KIND), None)
+    return typing.get_args(kind)
+
+
+@functools.cache
+def leaves() -> dict[str, Leaf]:
+    """Returns every field that holds a value, of every kind, by dotted name."""
+    found: dict[str, Leaf] = {}
+    for root in (Config, Comparison):
+        for leaf in _leaves(root, "", ()):
+            known = found.get(leaf.name)
+            if known is None:
+                found[leaf.name] = leaf
+            elif leaf.name.endswith(f".{KIND}"):
+                found[leaf.name] = dataclasses.replace(
+                    known, kinds=known.kinds + leaf.kinds, type=f"{known.type}|{leaf.type}"
+                )
+            else:
+                found[leaf.name] = dataclasses.replace(known, kinds=known.kinds + leaf.kinds)
+    return found
+
+
+def _leaves(cls: Any, prefix: str, kinds: tuple[str, ...]) -> Iterator[Leaf]:
+    for field in dataclasses.fields(cls):
+        name = f"{prefix}{field.name}"
+        sections = classes_of(field.type)
+        for section in sections:
+            yield from _leaves(section, f"{name}.", kinds_of(section) or kinds)
+        if not sections:
+            meaning = field.metadata["help"]
+            yield Leaf(name, field.default, type_name(field.type), meaning, kinds, field)
+
+
+def read_override(name: str, text: str) -> Any:
+    """Returns the value that `--config.NAME=TEXT` stands for; its section checks its range."""
+    if name.endswith(f".{KIND}"):
+        return text
+    return read_text(name, leaves()[name].field.type, text)
+
+
+def default_section(section: Any, kind: str) -> Any:
+    """Returns the defaults of one kind of a section.
+
+    Raises:
+      ConfigError: there is no such kind.
+    """
+    for cls in classes_of(section):
+        if kind in kinds_of(cls):
+            return cls(kind=kind)
+    every = [kind for cls in classes_of(section) for kind in kinds_of(cls)]
+    raise ConfigError(f"unknown kind {shown(kind)}; choose one of {', '.join(every)}")
+
+
+def parse_section(section: Any, values: Any, prefix: str = "") -> Any:
+    """Returns the typed section of nested values.
+
+    Args:
+      section: its dataclass, or the union of those of its kinds.
+      values: by key; what is missing has its default.
+      prefix: the section's dotted name, with a dot behind it.
+
+    Raises:
+      ConfigError: values that are no section, an unknown key, one that the kind has no use
+        for, a wrong type, or a value out of range.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(
+            f"config.{prefix.removesuffix('.')} must be a section with keys, got {shown(values)}"
+        )
+    cls = _class_for(section, values, prefix)
+    fields = {field.name: field for field in dataclasses.fields(cls)}
+    parsed = {}
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if key not in fields:
+            raise ConfigError(_unknown(section, cls, values, prefix, key))
+        if classes_of(fields[key].type):
+            parsed[key] = parse_section(fields[key].type, value, f"{name}.")
+        elif item := _section_item(fields[key].type):
+            parsed[key] = _parse_list(item, value, name)
+        else:
+            parsed[key] = parse_value(name, fields[key], value)
+    return cls(**parsed)
+
+
+def _parse_list(item: Any, values: Any, name: str) -> tuple[Any, ...]:
+    """Returns the typed sections of a list of them."""
+    if not isinstance(values, (list, tuple)):
+        raise ConfigError(f"config.{name} must be a list of sections, got {shown(values)}")
+    return tuple(parse_section(item, x, f"{name}[{i}].") for i, x in enumerate(values))
+
+
+def _section_item(expected: Any) -> Any:
+    """Returns the type of the sections in a tuple of sections; None for any other type."""
+    if typing.get_origin(expected) is not tuple:
+        return None
+    item = typing.get_args(expected)[0]
+    return item if classes_of(item) else None
+
+
+def _class_for(section: Any, values: Mapping[str, Any], prefix: str) -> Any:
+    classes = classes_of(section)
+    if len(classes) == 1 and not kinds_of(classes[0]):
+        return classes[0]
+    kind = values.get(KIND, _default_kind(classes[0]))
+    for cls in classes:
+        if isinstance(kind, str) and kind in kinds_of(cls):
+            return cls
+    every = [repr(kind) for cls in classes for kind in kinds_of(cls)]
+    raise ConfigError(
+        f"config.{prefix}{KIND} must be one of {', '.join(every)}; got {shown(kind)}"
+    )
+
+
+def _default_kind(cls: Any) -> str:
+    return next(field.default for field in dataclasses.fields(cls) if field.name == KIND)
+
+
+def _unknown(
+    section: Any, cls: Any, values: Mapping[str, Any], prefix: str, key: object
+) -> str:
+    """Returns what to say of a key that a section does not have."""
+    own = [field.name for field in dataclasses.fields(cls)]
+    users = [
+        kind
+        for other in classes_of(section)
+        if key in {field.name for field in dataclasses.fields(other)}
+        for kind in kinds_of(other)
+    ]
+    name = f"{prefix}{key}"
+    if not users:
+        known = [f"{prefix}{field}" for field in own]
+        return f"unknown config key {shown(name)}; {nearest(name, known)}"
+    kind = values.get(KIND, _default_kind(classes_of(section)[0]))
+    has = ", ".join(field for field in own if field != KIND) or "none"
+    return (
+        f"config key {shown(name)} is not used by {prefix}{KIND}={kind!r}, only by "
+        f"{', '.join(users)}; {kind!r} has the keys: {has}"
+    )
+
+
+def fields_used(section: Any, kinds: Iterable[str]) -> set[str]:
+    """Returns the keys that at least one of some kinds of a section has."""
+    wanted = set(kinds)
+    return {
+        field.name
+        for cls in classes_of(section)
+        if wanted & set(kinds_of(cls))
+        for field in dataclasses.fields(cls)
+    }
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Returns nested values by dotted name."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def section_types() -> dict[str, Any]:
+    """Returns the type of every section of a config that has kinds, by name."""
+    return {
+        field.name: field.type
+        for field in dataclasses.fields(Config)
+        if len(classes_of(field.type)) > 1
+    }
+
+
