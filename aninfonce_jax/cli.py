@@ -10,6 +10,11 @@ EXIT_PREEMPTED = 75
 EXIT_INTERRUPTED = 130
 
 
+def warn(message: object) -> None:
+    """Prints one line to stderr about what is not as it should be, and goes on."""
+    print(f"warning: {message}", file=sys.stderr)
+
+
 def complain(message: object, code: int) -> int:
     """Prints one line to stderr and returns the exit code it goes with."""
     print(f"aninfonce_jax: {message}", file=sys.stderr)

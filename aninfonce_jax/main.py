@@ -4,6 +4,11 @@ Flags only; what they start lives in the package. Heavy imports wait until the f
 known to be good, so that a typo answers at once.
 """
 
+from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # before the imports that take time
+
 import importlib.util
 import shlex
 import sys
@@ -18,7 +23,6 @@ from ml_collections import ConfigDict, config_flags
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.cli import EXIT_FAILED, EXIT_PREEMPTED, EXIT_USAGE, complain
 from aninfonce_jax.config_schema import Config, ConfigError
-from aninfonce_jax.stop import Preempted, StopSignal
 
 _ROOT = Path(__file__).resolve().parent.parent
 _DEFAULT_CONFIG = "configs/quickstart.py"
@@ -225,8 +229,14 @@ def _train_and_report(
                 label=name,
                 command=command,
             )
-        except (loop.DivergedError, CheckpointError, DataError) as error:
+        except (loop.DivergedError, loop.UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
+        except OSError as error:  # a full disk, a folder that was removed or made read-only
+            return complain(
+                f"the run in {folders[name]} can't go on: {error}; mend it, and the same command "
+                "goes on from the last checkpoint",
+                EXIT_FAILED,
+            )
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
         results[name] = result.scores

@@ -11,13 +11,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from aninfonce_jax import rng
+from aninfonce_jax.cli import warn
 from aninfonce_jax.config import check_devices, difference, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
-from aninfonce_jax.evaluation import identifiability
+from aninfonce_jax.evaluation import health, identifiability
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
 from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
-from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.objective import ground_truth_loss
@@ -65,7 +65,11 @@ def _make_process_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
         scores |= recovery_scores(true_latents, features, truth)
         learned = experiment.objective.concentration(weights.params["objective"])
         scores |= _map_scores(true_latents, features, truth, learned)
-        return scores
+        floor_loss = scores.get("loss_floor")
+        problems = health.find_problems(
+            config, features, loss=scores["loss"], loss_floor=floor_loss, r2=scores["r2"]
+        )
+        return {**scores, "warnings": problems}
 
     return evaluate
 
@@ -113,10 +117,12 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
     experiment = build_experiment(config)
     if not (workdir / loop.CHECKPOINT_FOLDER).exists():
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
-    with loop.open_checkpoints(workdir, config) as checkpoints:
+    with loop.open_checkpoints(workdir, trained) as checkpoints:
         restored = checkpoints.restore_latest(loop.abstract_state(experiment, replicated(mesh)))
     if restored is None:
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+    for problem in restored.problems:
+        warn(problem)
     scores = {
         "step": restored.step,
         **make_evaluate(experiment, mesh)(restored.state.evaluated, full=True),
@@ -128,7 +134,7 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
         scores["evaluated_with"] = {name: new for name, (_, new) in changes.items()}
     elif restored.extra["untrained"] is not None:  # scored in the same way
         scores["untrained"] = restored.extra["untrained"]
-    write_json(workdir / loop.EVAL_FILE, scores)
+    loop.write_scores(workdir, trained, scores)
     return scores
 
 

@@ -46,6 +46,21 @@ def unprotect(protected: Mapping[str, str]) -> dict[str, Any]:
     return json.loads(text)
 
 
+def signed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns JSON values with the digest of the others as `sha256`."""
+    return {**values, "sha256": _digest_values(values)}
+
+
+def is_intact(values: Mapping[str, Any]) -> bool:
+    """Returns whether values are those that `signed` has signed."""
+    rest = {name: value for name, value in values.items() if name != "sha256"}
+    return values.get("sha256") == _digest_values(rest)
+
+
+def _digest_values(values: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
+
+
 def _digest_files(folder: pathlib.Path) -> dict[str, str]:
     """Returns the digest of every file below a folder, by its relative path."""
     return {

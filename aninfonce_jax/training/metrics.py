@@ -52,6 +52,8 @@ class MetricWriter:
         resume_step: int = 0,
     ) -> None:
         self._pending: tuple[int, str, dict[str, Any]] | None = None
+        # Every row of the file, as written; a resumed run sets those of its earlier sessions.
+        self.rows: list[dict[str, Any]] = []
         self._file: TextIO | None = None
         self._tensorboard: Any = None
         self._wandb: Any = None
@@ -116,6 +118,7 @@ class MetricWriter:
         numbers = {name: np.asarray(value).tolist() for name, value in values.items()}
         row = {"step": step, "split": split} | {k: finite(v) for k, v in numbers.items()}
         self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        self.rows.append(row)
         if self._tensorboard is None and self._wandb is None:
             return
         scalars = {f"{split}/{name}": value for name, value in _scalars(numbers).items()}

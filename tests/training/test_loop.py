@@ -91,12 +91,12 @@ def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monke
     def make_step_that_is_terminated(*args):
         step, done = make_train_step(*args), 0
 
-        def run(state, batch):
+        def run(state, batch, count):
             nonlocal done
             done += 1
             if done == calls:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return step(state, batch)
+            return step(state, batch, count)
 
         return run
 
