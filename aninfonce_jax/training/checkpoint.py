@@ -28,10 +28,15 @@ is protected by the seal, which every process checks, so that all take the same 
 
 import contextlib
 import dataclasses
+import errno
 import glob
+import logging
 import math
+import os
 import pathlib
+import re
 import shutil
+import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -105,6 +110,7 @@ class Checkpoints:
         # Steps that a restore passed over, each with the ending that its folder is to get.
         self._unusable: dict[int, str] = {}
         self._resources = contextlib.ExitStack()
+        self._resources.enter_context(_without_background_tracebacks())
         self._manager = ocp.CheckpointManager(
             self._resources.enter_context(_plain_path(self._directory)),
             options=ocp.CheckpointManagerOptions(
@@ -145,6 +151,9 @@ class Checkpoints:
         """
         self.wait()
         with self._told_as_failed(step):
+            # Orbax would make it again, beside files of the run that are gone.
+            if not self._directory.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "the folder was removed")
             self._tidy()
         latest = self.latest_step
         if step in self.all_steps():
@@ -367,7 +376,7 @@ class Checkpoints:
             yield
         except Exception as error:  # OSError, and TensorStore's ValueErrors of many kinds
             raise CheckpointError(
-                f"checkpoint {step} can't be written to {self._directory}: {_one_line(error)}; "
+                f"checkpoint {step} can't be written to {self._directory}: {_reason(error)}; "
                 "what was saved before is kept: mend it, and the same command goes on"
             ) from error
 
@@ -438,6 +447,33 @@ def _check_layout(saved: Mapping[str, str], asked: Mapping[str, str], step: int)
 
 
 @contextlib.contextmanager
+def _without_background_tracebacks() -> Iterator[None]:
+    """Keeps threads of Orbax and TensorStore from printing tracebacks where a file fails.
+
+    Nothing is lost by it: the failure itself is raised in the main thread. Orbax logs it once
+    more for every thread that it passes. TensorStore's reads that are still under way when
+    another one fails find the event loop closed.
+    """
+
+    def is_not_orbax(record: logging.LogRecord) -> bool:
+        return "orbax" not in pathlib.Path(record.pathname).parts
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if f"{unraisable.exc_value}" != "Event loop is closed":
+            previous(unraisable)
+
+    logger, previous = logging.getLogger("absl"), sys.unraisablehook
+    logger.addFilter(is_not_orbax)
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_not_orbax)
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = previous
+
+
+@contextlib.contextmanager
 def _plain_path(directory: pathlib.Path) -> Iterator[pathlib.Path]:
     """Gives a path to a folder in which Orbax sees no wildcards.
 
@@ -462,6 +498,14 @@ def _set_aside(folder: pathlib.Path, ending: str) -> None:
         target = folder.with_name(f"{folder.name}.{ending}-{copy}")
     if folder.exists():
         folder.rename(target)
+
+
+def _reason(error: Exception) -> str:
+    """Returns what the operating system said, if an error tells it, else its first line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    number = re.search(r"os_error_code='(\d+)'", f"{error}")  # as TensorStore writes it
+    return os.strerror(int(number[1])) if number else _one_line(error)
 
 
 def _one_line(error: Exception) -> str:
