@@ -4,6 +4,11 @@ What each mode does; the flags are read in `command_line`. Heavy imports wait un
 are known to be good, so that a typo answers at once.
 """
 
+from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # before the imports that take time
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -21,7 +26,6 @@ from aninfonce_jax.cli import (
 )
 from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import Config, ConfigError
-from aninfonce_jax.stop import Preempted, StopSignal
 
 _PREVIEW_PAIRS = 8
 
@@ -123,8 +127,14 @@ def _train_and_report(
                 label=name,
                 command=commands[name],
             )
-        except (loop.DivergedError, CheckpointError, DataError) as error:
+        except (loop.DivergedError, loop.UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
+        except OSError as error:  # a full disk, a folder that was removed or made read-only
+            return complain(
+                f"the run in {folders[name]} can't go on: {error}; mend it, and the same command "
+                "goes on from the last checkpoint",
+                EXIT_FAILED,
+            )
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
         results[name] = result.scores

@@ -19,7 +19,7 @@ from aninfonce_jax.data.images import ImagePairs, choose
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.data.prefetch import Prefetch, to_devices
 from aninfonce_jax.data.source import ImageSource
-from aninfonce_jax.evaluation import interventions, monitors, probes
+from aninfonce_jax.evaluation import health, interventions, monitors, probes
 from aninfonce_jax.evaluation.table import AVERAGED, FEATURES
 from aninfonce_jax.mesh import batch_sharding, shard_batch
 from aninfonce_jax.training import loop
@@ -87,7 +87,8 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
             }
         if full:
             scores |= _augmentation_readouts(reader, weights, classes)
-        return {**scores, "unreadable_images": reader.unreadable}
+        problems = health.find_problems(config, test["projector"], loss=scores["loss"])
+        return {**scores, "unreadable_images": reader.unreadable, "warnings": problems}
 
     return evaluate
 

@@ -11,9 +11,10 @@ from jax.sharding import Mesh
 
 from aninfonce_jax import rng
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.cli import warn
 from aninfonce_jax.config import check_devices, difference, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
-from aninfonce_jax.evaluation import identifiability
+from aninfonce_jax.evaluation import health, identifiability
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
 from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
@@ -66,7 +67,11 @@ def _make_process_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
         scores |= recovery_scores(true_latents, features, truth)
         learned = experiment.objective.concentration(weights.params["objective"])
         scores |= _map_scores(true_latents, features, truth, learned)
-        return scores
+        floor_loss = scores.get("loss_floor")
+        problems = health.find_problems(
+            config, features, loss=scores["loss"], loss_floor=floor_loss, r2=scores["r2"]
+        )
+        return {**scores, "warnings": problems}
 
     return evaluate
 
@@ -124,10 +129,12 @@ def _evaluate_held(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, 
     experiment = build_experiment(config)
     if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
-    with loop.open_checkpoints(workdir, config) as checkpoints:
+    with loop.open_checkpoints(workdir, trained) as checkpoints:
         restored = checkpoints.restore_latest(loop.abstract_state(experiment, replicated(mesh)))
     if restored is None:
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+    for problem in restored.problems:
+        warn(problem)
     _check_replaces(workdir, config_hash, restored)
     scores = {
         "step": restored.step,

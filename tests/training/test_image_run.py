@@ -44,7 +44,7 @@ def steps(config, devices, count=2):
     losses = []
     with experiment.open_feed(0, mesh) as feed:
         for _ in range(count):
-            state, metrics = step(state, next(feed))
+            state, metrics = step(state, next(feed), 1)
             losses.append(metrics["loss"])
     return jax.device_get(state), np.concatenate(losses)
 
@@ -78,10 +78,10 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
     def make_step_that_is_terminated(*args):
         step = make_train_step(*args)
 
-        def run(state, batch):
+        def run(state, batch, count):
             if int(state.step) == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return step(state, batch)
+            return step(state, batch, count)
 
         return run
 
