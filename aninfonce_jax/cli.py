@@ -44,7 +44,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 def warn(message: object) -> None:
     """Prints one line to stderr about what is not as it should be; the command goes on."""
-    print(f"warning: {printable(message)}", file=sys.stderr)
+    print(f"aninfonce_jax: warning: {printable(message)}", file=sys.stderr)
 
 
 def complain(message: object, code: int) -> int:
