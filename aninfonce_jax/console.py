@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax.cli import printable
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.evaluation.table import COLUMNS
 
@@ -30,15 +31,34 @@ _READOUTS_WIDTH = 120
 
 
 def print_config(config: Config) -> None:
-    """Prints every field; what differs from the defaults stands out."""
+    """Prints the fields that differ from their defaults, section by section."""
     defaults = config_lib.flatten(Config())
-    table = Table(title="config", box=None, title_justify="left")
-    table.add_column("key")
-    table.add_column("value")
-    for name, value in config_lib.flatten(config).items():
-        style = None if value == defaults[name] else "bold"
-        table.add_row(f"{name}", f"{value}", style=style)
-    Console().print(table)
+    changed = {
+        name: value for name, value in config_lib.flatten(config).items() if value != defaults[name]
+    }
+    table = Table(box=None, show_header=False)
+    table.add_column("key", no_wrap=True)
+    table.add_column("value", overflow="fold")
+    for name in sorted(changed, key=_by_section):
+        table.add_row(name, printable(changed[name]))
+    print("config:" if changed else "config: the defaults")
+    if changed:
+        _print_table(table)
+    print("All other values are the defaults; config.json holds every one.")
+
+
+def _by_section(name: str) -> tuple[int, str]:
+    """Orders keys by section, those without one first."""
+    return name.count(".") > 0, name
+
+
+def _print_table(table: Table, width: int | None = None) -> None:
+    # Values and names come from outside: a "[/]" or ":x:" in them is no markup.
+    console = Console(width=width, markup=False, emoji=False, highlight=False)
+    with console.capture() as text:
+        console.print(table)
+    # Rich would end the program itself where nobody reads any more.
+    print(text.get(), end="")
 
 
 def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
@@ -53,8 +73,8 @@ def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
             "–" if scores.get(name) is None else _COLUMNS[name][1].format(scores[name])
             for name in shown
         ]
-        table.add_row(run, *cells)
-    Console().print(table)
+        table.add_row(printable(run), *cells)
+    _print_table(table)
 
 
 def print_readouts(rows: Sequence[Mapping[str, Any]]) -> None:
@@ -65,10 +85,10 @@ def print_readouts(rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         table.add_row(*(_readout_cell(row[name]) for name in COLUMNS))
     # Wider than most logs are taken to be: cut-off headings would be of no use.
-    Console(width=max(Console().width, _READOUTS_WIDTH)).print(table)
+    _print_table(table, max(Console().width, _READOUTS_WIDTH))
 
 
 def _readout_cell(value: str | float) -> str:
     if isinstance(value, str):
-        return value
+        return printable(value)
     return f"{value:.1f}" if math.isfinite(value) else "–"

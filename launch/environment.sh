@@ -1,5 +1,7 @@
+# shellcheck shell=bash
 # Sourced by the other launchers: an environment with the package and the extras in $1.
-# Uses the active virtual environment, or makes one in .venv. Does nothing that is done.
+# Uses the active virtual environment, or makes one in $2 (.venv). With "oldest" as $3 every
+# requirement is installed in the oldest version allowed. Does nothing that is done.
 
 fail() {
   echo "aninfonce_jax: $1" >&2
@@ -7,6 +9,8 @@ fail() {
 }
 
 extras="${1:-}"
+folder="${2:-.venv}"
+versions="${3:-newest}"
 
 if [ -z "${VIRTUAL_ENV:-}" ] && [ -z "${CONDA_PREFIX:-}" ]; then
   base="${PYTHON:-python3}"
@@ -15,14 +19,14 @@ if [ -z "${VIRTUAL_ENV:-}" ] && [ -z "${CONDA_PREFIX:-}" ]; then
     fail "$base can't be run; install Python 3.11 or newer, or set PYTHON to one"
   "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "Python 3.11 or newer is needed, $base is $version; set PYTHON to a newer one"
-  if [ ! -x .venv/bin/python ]; then
+  if [ ! -x "$folder/bin/python" ]; then
     "$base" -c 'import venv, ensurepip' 2>/dev/null ||
       fail "$base has no venv module; install it (Debian: apt-get install python3-venv)"
-    echo "making a virtual environment in .venv"
-    "$base" -m venv .venv || fail "could not make a virtual environment in .venv"
+    echo "making a virtual environment in $folder"
+    "$base" -m venv "$folder" || fail "could not make a virtual environment in $folder"
   fi
   # shellcheck disable=SC1091
-  . .venv/bin/activate
+  . "$folder/bin/activate"
 fi
 
 python -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
@@ -33,7 +37,12 @@ stamp="$(python -c 'import sys; print(sys.prefix)')/.aninfonce_jax${extras:+-$ex
 wanted="$(cat setup.cfg pyproject.toml | cksum) $PWD"
 if [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ]; then
   echo "installing aninfonce_jax${extras:+ with extras: $extras} (a minute or two the first time)"
-  python -m pip install --quiet --disable-pip-version-check --editable ".${extras:+[$extras]}" ||
-    fail "installation failed; see pip's message above"
+  bounds=""
+  if [ "$versions" = oldest ]; then
+    bounds="$stamp-bounds.txt"
+    python launch/lower_bounds.py >"$bounds" || fail "setup.cfg can't be read"
+  fi
+  python -m pip install --quiet --disable-pip-version-check ${bounds:+--constraint "$bounds"} \
+    --editable ".${extras:+[$extras]}" || fail "installation failed; see pip's message above"
   echo "$wanted" >"$stamp"
 fi

@@ -20,6 +20,10 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import jax  # noqa: E402
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+if not hasattr(jax, "enable_x64"):  # before jax 0.8
+    from jax.experimental import enable_x64
+
+    jax.enable_x64 = enable_x64
 
 import pytest  # noqa: E402
 from image_files import write_folder  # noqa: E402

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import ConfigError
-from aninfonce_jax.main import load_config
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [
@@ -44,6 +44,19 @@ def test_docstring_states_command_duration_and_result(path):
     assert "python -m aninfonce_jax.main" in text
     assert "minutes" in text or "hours" in text
     assert "R²" in text or "classes" in text
+
+
+@pytest.mark.parametrize("name", ["configs/synthetic.py", "synthetic.py", "synthetic"])
+def test_a_shipped_config_is_found_from_anywhere(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = config_lib.from_dict(load_config(f"{name}:linear"))
+    assert config == load("configs/synthetic.py:linear")
+
+
+def test_a_file_of_ones_own_goes_before_a_shipped_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart.py").write_text("def get_config(): return {'seed': 7}")
+    assert load_config("quickstart.py") == {"seed": 7}
 
 
 def test_every_config_file_is_tested():

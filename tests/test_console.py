@@ -1,13 +1,50 @@
+import pytest
+
+from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.console import print_config, print_scores
 
 
-def test_every_field_is_printed(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    print_config(Config())
+def changed(**values):
+    return config_lib.from_dict(config_lib.to_dict(Config()) | values)
+
+
+def test_only_what_differs_from_the_defaults_is_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    print_config(changed(seed=3, train={"steps": 20000}, dgp={"dim": 4}, encoder={"widths": (8,)}))
     lines = capsys.readouterr().out.splitlines()
-    assert any("train.batch_size" in line and "1000" in line for line in lines)
-    assert any("dgp.concentration.high" in line and "25.0" in line for line in lines)
+    assert [line.split() for line in lines[1:-1]] == [
+        ["seed", "3"],
+        ["dgp.dim", "4"],
+        ["encoder.widths", "(8,)"],
+        ["train.steps", "20000"],
+    ]
+    assert lines[-1] == "All other values are the defaults; config.json holds every one."
+
+
+def test_the_defaults_are_not_printed(capsys):
+    print_config(Config())
+    out = capsys.readouterr().out
+    assert out.startswith("config: the defaults\n")
+    assert out.count("\n") == 2
+
+
+@pytest.mark.parametrize("name", ["[/nope]", "[bold]x[/bold]", ":smile:", "[link=http://x]y"])
+def test_values_are_no_markup(name, capsys):
+    print_config(changed(name=name))
+    print_scores({name: {"step": 3}})
+    assert capsys.readouterr().out.count(name) == 2
+
+
+def test_a_long_value_is_printed_whole(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    print_config(changed(name="x" * 100))
+    assert capsys.readouterr().out.count("x") == 100
+
+
+def test_escapes_do_not_reach_the_terminal(capsys):
+    print_scores({"\x1b[31mred": {"step": 3}})
+    assert "\\x1b[31mred" in capsys.readouterr().out
 
 
 def test_scores_of_a_process_fit_into_80_columns(capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """The launchers fail with one clear line; what they do on success is what runs these tests."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -44,7 +45,7 @@ def launch(clone, script, python):
     )
 
 
-@pytest.mark.parametrize("script", ["local.sh", "test.sh"])
+@pytest.mark.parametrize("script", ["local.sh", "test.sh", "test_oldest.sh"])
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
@@ -62,10 +63,19 @@ def test_what_is_missing_is_said_in_one_line(clone, script, body, expected):
     assert result.returncode == 2
     assert expected.format(python=python) in result.stderr
     assert result.stderr.count("\n") == 1
-    assert not (clone / ".venv").exists()
+    assert not list(clone.glob(".venv*"))
 
 
 def test_no_python_at_all(clone):
     result = launch(clone, "local.sh", "no-such-python")
     assert result.returncode == 2
     assert "no no-such-python found; install Python 3.11 or newer" in result.stderr
+
+
+def test_lower_bounds_are_exact_versions_of_what_is_required():
+    result = subprocess.run(
+        [sys.executable, "launch/lower_bounds.py"], cwd=ROOT, capture_output=True, check=True
+    )
+    bounds = result.stdout.decode().splitlines()
+    assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in bounds)
+    assert {"jax", "numpy", "pytest"} <= {line.partition("==")[0] for line in bounds}

@@ -24,7 +24,8 @@ import jax
 import numpy as np
 from absl import flags
 
-from aninfonce_jax.data.decode import CorruptImageError, Decoder
+from aninfonce_jax.data.decode import Decoder
+from aninfonce_jax.data.headers import CorruptImageError
 from aninfonce_jax.data.order import Rows, ShuffledOrder
 from aninfonce_jax.data.source import NO_LABEL, DataError, ImageSource
 from aninfonce_jax.types import Array

@@ -15,6 +15,8 @@ import jinja2
 import markupsafe
 import numpy as np
 
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.cli import warn
 from aninfonce_jax.evaluation.charts import draw_charts
 from aninfonce_jax.evaluation.figures import COLORS, RUN_COLORS, Run
 from aninfonce_jax.evaluation.image_charts import draw_image_charts, image_run
@@ -36,6 +38,7 @@ from aninfonce_jax.evaluation.workdir import (
     as_vector,
     read_workdir,
 )
+from aninfonce_jax.files import write_bytes
 
 __all__ = ["ReportError", "write_report"]
 
@@ -55,14 +58,24 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
     Raises:
       ReportError: if a folder is no work directory or holds no evaluation yet, or if runs on
         images are mixed with runs on synthetic data.
+      WorkdirError: if a folder is damaged, or another process writes a report to `output`.
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
     unique = {path.resolve(): path for path in workdirs}
     runs = [read_workdir(path) for path in unique.values()]
     _check_one_kind(runs)
+    with workdir_lib.hold_report(output):
+        workdir_lib.check_entries(output)
+        page = _write(runs, output)
+    for problem in (problem for run in runs for problem in run.problems):
+        warn(problem)
+    return page
+
+
+def _write(runs: Sequence[WorkDir], output: pathlib.Path) -> pathlib.Path:
     labels = run_labels(runs)
-    folder = output / "figures"
+    folder = output / workdir_lib.FIGURES_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     colors = _colors(runs)
     if runs[0].dataset:
@@ -72,9 +85,7 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
     else:
         charts = draw_charts(list(map(_arrays, runs, labels, colors)), folder)
         page = _render("report_template.html", runs, labels, charts, _context)
-    path = output / "report.html"
-    path.write_text(page, encoding="utf-8")
-    return path
+    return write_bytes(output / workdir_lib.REPORT_FILE, page.encode())
 
 
 def _check_one_kind(runs: Sequence[WorkDir]) -> None:
@@ -275,6 +286,7 @@ def _render(
             kinds={run.kind for run in runs},
             labels=labels,
             unequal=unequal_settings(runs),
+            problems=[problem for run in runs for problem in run.problems],
             charts=charts,
             settings=_settings(runs),
             runs=runs,

@@ -1,6 +1,5 @@
 """Scores of an encoder on fresh data: during training, and from a checkpoint."""
 
-import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,15 +10,17 @@ import numpy as np
 from jax.sharding import Mesh
 
 from aninfonce_jax import rng
+from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config import check_devices, difference, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
 from aninfonce_jax.evaluation import identifiability
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
 from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
-from aninfonce_jax.files import write_json
+from aninfonce_jax.memory import check_fits
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
 from aninfonce_jax.training import loop
+from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.objective import ground_truth_loss
 from aninfonce_jax.training.state import Experiment, build_experiment
 from aninfonce_jax.types import Array, Weights
@@ -104,19 +105,30 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
 
     Raises:
       ConfigError: if the folder holds no run, or the changes are none of evaluation.
-      CheckpointError: if no checkpoint is whole.
+      CheckpointError: if no checkpoint is whole, or its scores must not replace those there.
       FileNotFoundError: if the run has not saved a checkpoint yet.
     """
-    trained = loop.read_config(workdir)
+    with workdir_lib.hold(workdir):
+        return _evaluate_held(workdir, overrides)
+
+
+def _evaluate_held(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
+    """See `evaluate_checkpoint`; nobody else may change the work directory meanwhile."""
+    workdir_lib.check_entries(workdir)
+    trained = workdir_lib.read_config(workdir)
+    config_hash = workdir_lib.read_saved(workdir).hash
     config = for_evaluation(trained, overrides)
-    mesh = make_mesh(check_devices(config, jax.local_device_count(), jax.process_count()))
+    devices = check_devices(config, jax.local_device_count(), jax.process_count())
+    check_fits(config, devices, training=False)
+    mesh = make_mesh(devices)
     experiment = build_experiment(config)
-    if not (workdir / loop.CHECKPOINT_FOLDER).exists():
+    if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
     with loop.open_checkpoints(workdir, config) as checkpoints:
         restored = checkpoints.restore_latest(loop.abstract_state(experiment, replicated(mesh)))
     if restored is None:
         raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+    _check_replaces(workdir, config_hash, restored)
     scores = {
         "step": restored.step,
         **make_evaluate(experiment, mesh)(restored.state.evaluated, full=True),
@@ -128,8 +140,24 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
         scores["evaluated_with"] = {name: new for name, (_, new) in changes.items()}
     elif restored.extra["untrained"] is not None:  # scored in the same way
         scores["untrained"] = restored.extra["untrained"]
-    write_json(workdir / loop.EVAL_FILE, scores)
+    workdir_lib.write_eval(workdir, scores, config_hash, restored.extra.get("rows"))
     return scores
+
+
+def _check_replaces(workdir: Path, config_hash: str, restored: Restored) -> None:
+    """Raises CheckpointError if the scores of a checkpoint must not replace those in `workdir`."""
+    if restored.extra["config_hash"] != config_hash:
+        raise CheckpointError(
+            f"the checkpoint of step {restored.step} in {workdir} is of the run with config hash "
+            f"{restored.extra['config_hash']}, {workdir_lib.CONFIG_FILE} of the one with "
+            f"{config_hash}; put back the file that does not belong"
+        )
+    known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
+    if restored.problems and known > restored.step:
+        raise CheckpointError(
+            f"{workdir} has scores of step {known}, but its last whole checkpoint is of step "
+            f"{restored.step} ({'; '.join(restored.problems)}); train again with the same command"
+        )
 
 
 def tabulate(workdir: Path) -> list[dict[str, Any]]:
@@ -138,13 +166,14 @@ def tabulate(workdir: Path) -> list[dict[str, Any]]:
     Returns:
       The rows of `evaluation.table`; none for a run without readouts.
     """
-    config = loop.read_config(workdir)
-    scores = json.loads((workdir / loop.EVAL_FILE).read_text(encoding="utf-8"))
+    config = workdir_lib.read_config(workdir)
+    scores = workdir_lib.read_eval(workdir, workdir_lib.read_saved(workdir).hash).scores
     if "readouts" not in scores:
         return []
     name = objective_name(config.objective.kind)
-    rows = table_rows(name, scores["readouts"], scores["strength_r2"], scores.get("untrained"))
-    write_table(workdir, rows)
+    rows = table_rows(name, scores["readouts"], scores.get("strength_r2"), scores.get("untrained"))
+    with workdir_lib.hold(workdir):
+        write_table(workdir, rows)
     return rows
 
 

@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.evaluation.workdir import as_number
 from aninfonce_jax.files import write_bytes, write_json
 
@@ -60,8 +61,8 @@ def write_table(workdir: pathlib.Path, rows: Sequence[Mapping[str, Any]]) -> lis
     writer.writerow(COLUMNS)
     writer.writerows([_csv_cell(row[column]) for column in COLUMNS] for row in rows)
     return [
-        write_bytes(workdir / "table1.csv", text.getvalue().encode()),
-        write_json(workdir / "table1.json", rows),
+        write_bytes(workdir / workdir_lib.TABLE_CSV_FILE, text.getvalue().encode()),
+        write_json(workdir / workdir_lib.TABLE_JSON_FILE, rows),
     ]
 
 

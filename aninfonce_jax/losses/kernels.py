@@ -23,7 +23,8 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from aninfonce_jax.losses.tiles import Members, varying_axes
+from aninfonce_jax.compat import shape_varying_over, varying_axes
+from aninfonce_jax.losses.tiles import Members
 from aninfonce_jax.types import Array
 
 # A TPU's registers hold 8 × 128 numbers. Queries and keys each lie along the 128 in one of
@@ -370,8 +371,7 @@ def _padded_row(vector: Array | None, block: int, value: float) -> Array | None:
 def _output(shape: tuple[int, ...], *inputs: _Side) -> jax.ShapeDtypeStruct:
     """A float32 output that varies over every mesh axis that an input varies over."""
     axes = [varying_axes(x) for x in jax.tree.leaves(inputs)]
-    varying = jax.sharding.ManualAxisType(varying=frozenset().union(*axes))
-    return jax.ShapeDtypeStruct(shape, jnp.float32, manual_axis_type=varying)
+    return shape_varying_over(shape, jnp.float32, frozenset().union(*axes))
 
 
 def _specs(side: _Side, block: int, axis: int) -> _Side:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from aninfonce_jax.compat import as_varying, varying_axes
 from aninfonce_jax.types import Array, PyTree
 
 
@@ -119,11 +120,6 @@ def empty_like(queries: Queries) -> Partial:
     return Partial(jnp.full_like(row, -jnp.inf), jnp.zeros_like(row))
 
 
-def varying_axes(x: Array) -> frozenset[str]:
-    """Returns the axes of a checked `shard_map` along which `x` may differ; else none."""
-    return jax.typeof(x).manual_axis_type.varying
-
-
 def vary_like(tree: PyTree, like: Array) -> PyTree:
     """Marks constants as differing between devices wherever `like` does.
 
@@ -132,7 +128,7 @@ def vary_like(tree: PyTree, like: Array) -> PyTree:
 
     def vary(x: Array) -> Array:
         missing = tuple(sorted(varying_axes(like) - varying_axes(x)))
-        return lax.pcast(x, missing, to="varying") if missing else x
+        return as_varying(x, missing) if missing else x
 
     return jax.tree.map(vary, tree)
 

@@ -8,11 +8,12 @@ from functools import partial
 from typing import Any, Literal
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend.core import Primitive
-from jax.extend.core.primitives import name_p, reduce_sum_p
+from jax.extend.core.primitives import reduce_sum_p
 from jax.typing import DTypeLike
 
 from aninfonce_jax.models.convolution import convolve, max_pool
@@ -51,16 +52,17 @@ _norm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5)
 
 # Marks the outputs of a branch's convolutions but its last, for `_keep`.
 _INNER_CONV = "inner_conv"
+_keep_inner_conv = jax.checkpoint_policies.save_only_these_names(_INNER_CONV)
 
 
-def _keep(primitive: Primitive, *_: Any, **params: Any) -> bool:
+def _keep(primitive: Primitive, *args: Any, **params: Any) -> bool:
     """Whether a value inside a block is kept for the gradient rather than computed again.
 
     Not kept are norms and activations, which cost next to nothing, and the last convolution:
     a bottleneck's has a quarter of its work and two thirds of its output. The sums of the
     norms are kept, as they are small, and dear: they run over whole maps and all devices.
     """
-    return primitive is reduce_sum_p or (primitive is name_p and params["name"] == _INNER_CONV)
+    return primitive is reduce_sum_p or bool(_keep_inner_conv(primitive, *args, **params))
 
 
 def _padding(kernel: int) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -6,7 +6,6 @@ signals.
 """
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,8 +17,9 @@ import numpy as np
 from jax.sharding import Mesh, Sharding
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config_schema import Config, ConfigError
-from aninfonce_jax.files import write_json
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.cli import warn
+from aninfonce_jax.config_schema import Config
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import Checkpoints
@@ -39,9 +39,7 @@ class Evaluate(Protocol):
         ...
 
 
-EVAL_FILE = "eval.json"
-CHECKPOINT_FOLDER = "checkpoints"
-# Scores that go to EVAL_FILE alone, not into every row of the metrics.
+# Scores that go to `eval.json` alone, not into every row of the metrics.
 DETAILS = (
     "map",
     "concentration_true",
@@ -61,63 +59,6 @@ class DivergedError(RuntimeError):
     """The loss stopped being finite; the last good state is saved."""
 
 
-def prepare_workdir(workdir: Path, config: Config, command: str = "") -> None:
-    """Writes the resolved config, or checks that the folder's earlier run had the same.
-
-    Args:
-      workdir: the run's folder; made if it is missing.
-      config: the run.
-      command: what to type to repeat it, for the report.
-
-    Raises:
-      ConfigError: if the folder belongs to another run, holds something else, or can't be
-        written.
-    """
-    try:
-        _claim_workdir(workdir, config, command)
-    except OSError as error:
-        raise ConfigError(
-            f"work directory {workdir} can't be written: {error.strerror or error}; "
-            "choose another --workdir"
-        ) from error
-
-
-def _claim_workdir(workdir: Path, config: Config, command: str) -> None:
-    path = workdir / config_lib.CONFIG_FILE
-    if path.exists():
-        changes = config_lib.difference(read_config(workdir), config)
-        if changes:
-            shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (old, new) in changes.items())
-            raise ConfigError(
-                f"{workdir} holds a run with another config ({shown}); "
-                "choose another --workdir, or go back to its config"
-            )
-    elif (workdir / CHECKPOINT_FOLDER).exists():
-        raise ConfigError(f"{workdir} has checkpoints but no {path.name}; choose another --workdir")
-    workdir.mkdir(parents=True, exist_ok=True)
-    write_json(
-        path,
-        {
-            "config": config_lib.to_dict(config),
-            "hash": config_lib.fingerprint(config),
-            "command": command,
-        },
-    )
-
-
-def read_config(workdir: Path) -> Config:
-    """Returns the config of the run in `workdir`, or raises ConfigError."""
-    path = workdir / config_lib.CONFIG_FILE
-    if not path.exists():
-        raise ConfigError(
-            f"{workdir} is not the work directory of a run: it has no {config_lib.CONFIG_FILE}"
-        )
-    try:
-        return config_lib.from_dict(json.loads(path.read_text(encoding="utf-8"))["config"])
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} can't be read as a config: {error}") from error
-
-
 def best_score(config: Config) -> str:
     """Returns the score that tells a run's best checkpoint."""
     return "knn_accuracy" if config.has_images else "r2"
@@ -125,7 +66,7 @@ def best_score(config: Config) -> str:
 
 def open_checkpoints(workdir: Path, config: Config) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`."""
-    folder, keep = workdir / CHECKPOINT_FOLDER, config.checkpoint.keep
+    folder, keep = workdir / workdir_lib.CHECKPOINT_FOLDER, config.checkpoint.keep
     return Checkpoints(folder, keep=keep, best_metric=best_score(config))
 
 
@@ -183,15 +124,18 @@ def train(
         config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
     )
     experiment = build_experiment(config)
-    prepare_workdir(workdir, config, command)
     whole = replicated(mesh)
-    with open_checkpoints(workdir, config) as checkpoints:
+    with (
+        workdir_lib.claimed(workdir, config, command),
+        open_checkpoints(workdir, config) as checkpoints,
+    ):
         restored = checkpoints.restore_latest(abstract_state(experiment, whole))
         if restored is None:
             state = jax.jit(experiment.init_state, out_shardings=whole)()
         else:
             state = restored.state
         start = int(state.step)
+        workdir_lib.undo_eval(workdir, start)
         with (
             experiment.open_feed(start, mesh) as feed,
             MetricWriter(
@@ -200,9 +144,12 @@ def train(
                 wandb_project=config.log.wandb_project,
                 wandb_config=config_lib.to_dict(config),
                 resume_step=start,
+                expected_rows=None if restored is None else restored.extra.get("rows"),
             ) as writer,
             Progress(config.train.steps, start_step=start, mode=progress_mode, label=label) as bar,
         ):
+            if writer.mended:
+                warn(writer.mended)
             session = _Session(
                 config,
                 workdir,
@@ -331,9 +278,13 @@ class _Session:
         row = {name: value for name, value in scores.items() if name not in DETAILS}
         self.history.append(row)
         self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
-        write_json(
-            self.workdir / EVAL_FILE,
+        # The row of this evaluation is among those that the file vouches for.
+        self.writer.flush()
+        workdir_lib.write_eval(
+            self.workdir,
             {**scores, "parameters": count_parameters(state), "seconds": self._seconds()},
+            config_lib.fingerprint(self.config),
+            self.writer.rows,
         )
         self.progress.update(step, self._shown(), force=True)
 
@@ -352,6 +303,7 @@ class _Session:
                 # A batch is a function of its number: the position is the step itself.
                 "data_position": step,
                 "history": self.history,
+                "rows": list(self.writer.rows),
                 "untrained": self.untrained,
                 "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
                 "seconds": self._seconds(),

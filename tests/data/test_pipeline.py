@@ -273,7 +273,7 @@ def test_too_many_unreadable_images_are_fatal(damaged):
         pytest.raises(
             DataError,
             match=r"3 of 40 images can't be read, more than a share of 0.05; the last was "
-            r"train/b/27.JPEG: .*truncated.*; fetch the data again, or raise max_bad_share",
+            r"train/b/27.JPEG: .*Premature end.*; fetch the data again, or raise max_bad_share",
         ),
     ):
         list(batches)

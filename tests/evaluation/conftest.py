@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from aninfonce_jax.evaluation import report
+from aninfonce_jax.workdir import write_config
 
 CONTENT, STYLE = 25.0, 5.0
 
@@ -96,8 +97,8 @@ def make_workdir(
     }
     del last["split"]
     folder.mkdir(parents=True)
-    saved = {"config": fake_config(kind, dim=true.size, **config), "hash": "0123abcd"}
-    (folder / "config.json").write_text(json.dumps(saved))
+    rows.sort(key=lambda row: row["step"])
+    write_config(folder, fake_config(kind, dim=true.size, **config), "")
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "eval.json").write_text(json.dumps(last))
     return folder

@@ -5,6 +5,8 @@ import math
 
 import numpy as np
 
+from aninfonce_jax.workdir import write_config
+
 AUGMENTATIONS = ("grey", "brightness", "contrast", "hue", "saturation")
 
 
@@ -112,7 +114,8 @@ def make_image_workdir(
         rng = np.random.default_rng(4)  # the same network whatever the objective
         last["untrained"] = read((0.301, 0.683), (0.221, 0.604))
     folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps({"config": saved, "hash": "89abcdef"}))
+    rows.sort(key=lambda row: row["step"])
+    write_config(folder, saved, "")
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (folder / "eval.json").write_text(json.dumps(last))
     return folder

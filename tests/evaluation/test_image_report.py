@@ -15,6 +15,7 @@ from aninfonce_jax.evaluation import (
     table,
     workdir,
 )
+from aninfonce_jax.workdir import read_saved, write_config
 
 CHARTS = {"readouts", "strengths", "accuracy", "loss", "concentration", "rank", "spread"}
 
@@ -136,9 +137,7 @@ def test_a_mix_of_image_and_synthetic_runs_is_refused(folders, fake_workdir, tmp
 
 def test_an_empty_data_name_is_a_synthetic_run(fake_workdir, tmp_path):
     folder = fake_workdir(tmp_path / "a", evals=1)
-    saved = json.loads((folder / "config.json").read_text())
-    saved["config"]["data"] = {"name": ""}
-    (folder / "config.json").write_text(json.dumps(saved))
+    write_config(folder, read_saved(folder).values | {"data": {"name": ""}}, "")
     assert workdir.read_workdir(folder).dataset == ""
 
 

@@ -7,13 +7,13 @@ import jax
 import numpy as np
 import pytest
 
+from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.evaluation.interventions import READOUTS
 from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh
-from aninfonce_jax.training import loop
 from aninfonce_jax.training.state import build_experiment
 
 
@@ -73,12 +73,12 @@ def test_a_readout_takes_whole_folders_though_they_are_sorted_by_class(image_con
 
 def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
     config = image_config(objective__kind="aninfonce_no_l2")
-    loop.prepare_workdir(tmp_path, config)
+    workdir_lib.claim(tmp_path, config)
     row = dict.fromkeys([*READOUTS, "classes", "average"], 0.75)
     readouts = {"backbone": row, "projector": row | {"grey": 0.5}}
     strengths = {"backbone": {"hue": 0.1}, "projector": {"hue": 0.2}}
     write_json(
-        tmp_path / loop.EVAL_FILE,
+        tmp_path / workdir_lib.EVAL_FILE,
         {"readouts": readouts, "strength_r2": strengths, "untrained": {"readouts": readouts}},
     )
     rows = runner.tabulate(tmp_path)
@@ -92,8 +92,8 @@ def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
 
 
 def test_a_run_on_a_process_has_no_table(small_config, tmp_path):
-    loop.prepare_workdir(tmp_path, small_config())
-    write_json(tmp_path / loop.EVAL_FILE, {"r2": 0.5})
+    workdir_lib.claim(tmp_path, small_config())
+    write_json(tmp_path / workdir_lib.EVAL_FILE, {"r2": 0.5})
     assert runner.tabulate(tmp_path) == []
 
 

@@ -6,6 +6,7 @@ import pytest
 from page_outline import Outline
 
 from aninfonce_jax.evaluation import report, workdir
+from aninfonce_jax.workdir import read_saved, write_config
 
 
 def rewrite_rows(folder, change):
@@ -103,15 +104,14 @@ def test_a_run_of_nulls_is_shown_as_missing(fake_workdir, tmp_path):
 
 def test_one_run_with_one_evaluation_and_a_hostile_name(fake_workdir, tmp_path):
     folder = fake_workdir(tmp_path / "<b>run&", evals=1)
-    saved = json.loads((folder / "config.json").read_text())
-    saved["config"]["name"] = "<script>alert(1)</script>"
-    saved["command"] = "python -m aninfonce_jax.main --config=configs/quickstart.py"
-    (folder / "config.json").write_text(json.dumps(saved))
+    values = read_saved(folder).values | {"name": "<script>alert(1)</script>"}
+    command = "python -m aninfonce_jax.main --config=configs/quickstart.py"
+    write_config(folder, values, command)
     page = report.write_report([folder], tmp_path / "out").read_text()
     assert "<script" not in page
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "from &lt;b&gt;run&amp;." in page
-    assert f">{saved['command']}</pre>" in page
+    assert f">{command}</pre>" in page
     assert "1,234,567" in page
     assert "Bold:" not in page
     assert page.count('<use xlink:href="#m') > 10, "a single evaluation must show as a point"
@@ -139,7 +139,7 @@ def test_settings_flag_differences_and_the_page_warns_of_unfair_ones(
     rows = {row[0]: row[1:] for row in Outline(page).rows}
     assert rows["objective.kind ≠"] == ["aninfonce", "infonce"]
     assert rows["train.steps"] == ["3000", "3000"]
-    assert rows["config hash"] == ["0123abcd", "0123abcd"]
+    assert rows["config hash"] == [read_saved(folder).hash for folder in contrast[0]]
     assert "differ in more than objective and seed" not in page
     runs = [
         workdir.read_workdir(contrast[0][0]),

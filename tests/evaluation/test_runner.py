@@ -3,10 +3,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.mesh import make_mesh
-from aninfonce_jax.training import loop
 from aninfonce_jax.training.objective import build_objective
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.types import Weights
@@ -78,7 +78,7 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
 def test_eval_mode_needs_a_run_and_a_checkpoint(small_config, tmp_path):
     with pytest.raises(ConfigError, match="is not the work directory of a run"):
         runner.evaluate_checkpoint(tmp_path, {})
-    loop.prepare_workdir(tmp_path, small_config())
+    workdir_lib.claim(tmp_path, small_config())
     with pytest.raises(FileNotFoundError, match="has no checkpoint yet; train it first"):
         runner.evaluate_checkpoint(tmp_path, {})
 

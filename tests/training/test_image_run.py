@@ -14,9 +14,9 @@ from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.metrics import read_metrics
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step
+from aninfonce_jax.workdir import EVAL_FILE, read_metrics
 
 
 def make_evaluate(experiment, mesh):
@@ -100,7 +100,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
     assert 0 <= last["data_wait_share"] <= 1
     assert last["unreadable_images"] == 0
     # The scores of the untrained network outlive the session that took them.
-    final = json.loads((tmp_path / "stopped" / loop.EVAL_FILE).read_text())
+    final = json.loads((tmp_path / "stopped" / EVAL_FILE).read_text())
     assert final["untrained"] == {"readouts": {"backbone": {"grey": 0.5}}}
 
 

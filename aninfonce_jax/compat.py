@@ -1,0 +1,36 @@
+"""What older versions of jax call differently; the rest of the package never asks for a version.
+
+Each function prefers the present name. The other branch can go when the lower bound of jax
+in setup.cfg passes the version that its comment names.
+"""
+
+from typing import Any
+
+import jax
+from jax import lax
+
+from aninfonce_jax.types import Array
+
+
+def varying_axes(x: Array) -> frozenset[str]:
+    """Returns the axes of a checked `shard_map` along which `x` may differ; else none."""
+    kind: Any = jax.typeof(x)
+    # Before jax 0.10 the set itself was the attribute.
+    return kind.manual_axis_type.varying if hasattr(kind, "manual_axis_type") else kind.vma
+
+
+def shape_varying_over(shape: tuple[int, ...], dtype: Any, axes: frozenset[str]) -> Any:
+    """Returns the `ShapeDtypeStruct` of an array that differs along these mesh axes."""
+    if hasattr(jax.sharding, "ManualAxisType"):
+        varying = jax.sharding.ManualAxisType(varying=axes)
+        return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=varying)
+    # Before jax 0.10 the set itself was the argument.
+    return jax.ShapeDtypeStruct(shape, dtype, vma=axes)  # type: ignore[call-arg]
+
+
+def as_varying(x: Array, axes: tuple[str, ...]) -> Array:
+    """Marks `x`, the same on every device along these mesh axes, as one that may differ."""
+    if hasattr(lax, "pcast"):
+        return lax.pcast(x, axes, to="varying")
+    # Before jax 0.8.
+    return lax.pvary(x, axes)  # type: ignore[attr-defined]

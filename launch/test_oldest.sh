@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Runs the tests with the oldest version of every requirement that setup.cfg allows, in an
+# environment of its own, .venv-oldest. Set PYTHON to a Python 3.11, the oldest supported.
+#   bash launch/test_oldest.sh                  all of them
+#   bash launch/test_oldest.sh tests/losses     arguments go to pytest
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+unset VIRTUAL_ENV CONDA_PREFIX
+. launch/environment.sh test .venv-oldest oldest
+echo "running: pytest"
+exec python -m pytest --numprocesses=auto --dist=worksteal "$@"
