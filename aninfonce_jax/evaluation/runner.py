@@ -160,10 +160,12 @@ def _check_replaces(workdir: Path, config_hash: str, restored: Restored) -> None
             f"{config_hash}; put back the file that does not belong"
         )
     known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
-    if restored.problems and known > restored.step:
+    if known > restored.step:
+        why = f" ({'; '.join(restored.problems)})" if restored.problems else ""
         raise CheckpointError(
             f"{workdir} has scores of step {known}, but its last whole checkpoint is of step "
-            f"{restored.step} ({'; '.join(restored.problems)}); train again with the same command"
+            f"{restored.step}{why}; train on with the same command, or remove "
+            f"{workdir_lib.EVAL_FILE} to have the scores of step {restored.step}"
         )
 
 
