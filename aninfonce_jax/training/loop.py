@@ -301,7 +301,8 @@ class _Session:
         # Losses of the call before the latest: the device has done with them.
         self._known_losses: tuple[Array, int] | None = None
         self._unchecked: Array | None = None
-        self._warnings: Sequence[str] = ()
+        # Whether the evaluation before had warnings, which were said.
+        self._has_warned = False
         # Of the feed, up to the last row.
         self._waited = 0.0
         # Scores of the start that the last evaluation repeats beside its own.
@@ -371,13 +372,14 @@ class _Session:
         return float(np.mean(np.asarray(losses)[:count]))
 
     def _require_scores(self, step: int, state: TrainState) -> None:
-        """Evaluates again if the scores of the last step are not there, or not sound."""
+        """Says what is wrong with the network; evaluates again if its scores are not sound."""
         scores = read_scores(self.workdir, self.config, step)
         if scores is None:
             self.progress.warn(f"{self.workdir / EVAL_FILE} is missing or damaged: made again")
             self._evaluate(step, state)
-        elif not self._warnings:  # a finished run says again what is wrong with it
-            self._warn(scores.get("warnings", ()))
+            scores = read_scores(self.workdir, self.config, step) or {}
+        for warning in scores.get("warnings", ()):
+            self.progress.warn(warning)
 
     def _require_end(self, step: int) -> None:
         """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
@@ -438,14 +440,15 @@ class _Session:
         shown = {_SHOWN[k]: row[k] for k in _SHOWN if row.get(k) is not None}
         loss = self._known_loss() if step > 0 else None
         self.progress.update(step, shown, loss=loss, force=True)
-        self._warn(scores.get("warnings", ()))
+        if step < self.config.train.steps:  # at the end it is said in any case
+            self._warn_once(scores.get("warnings", ()))
 
-    def _warn(self, warnings: Sequence[str]) -> None:
+    def _warn_once(self, warnings: Sequence[str]) -> None:
         """Says what is wrong with the network, but not at every evaluation again."""
-        for warning in warnings:
-            if not self._warnings:
+        if not self._has_warned:
+            for warning in warnings:
                 self.progress.warn(warning)
-        self._warnings = warnings
+        self._has_warned = bool(warnings)
 
     def _save(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
