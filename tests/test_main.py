@@ -2,6 +2,7 @@ import functools
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,6 +218,28 @@ def test_a_stop_in_the_last_evaluation_keeps_the_next_run_from_beginning(
     assert [path.name for path in tmp_path.iterdir()] == ["aninfonce"]
     assert run(*arguments) == 0
     assert (tmp_path / "report.html").exists()
+
+
+def test_a_work_directory_that_is_removed_in_mid_run(tmp_path, capfd, monkeypatch):
+    make_evaluate, workdir = runner.make_evaluate, tmp_path / "run"
+
+    def make(*args):
+        evaluate = make_evaluate(*args)
+
+        def run(weights, *, full):
+            if (workdir / "metrics.jsonl").stat().st_size:  # not the first evaluation
+                shutil.rmtree(workdir)
+            return evaluate(weights, full=full)
+
+        return run
+
+    monkeypatch.setattr(runner, "make_evaluate", make)
+    one = ["--config=configs/synthetic.py", "--config.train.steps=4", f"--workdir={workdir}"]
+    assert run(*SMALL, *NORMAL, *one) == 1
+    err = capfd.readouterr().err
+    assert err.startswith("aninfonce_jax: ")
+    assert "the folder was removed" in err
+    assert err.count("\n") == 1
 
 
 def test_a_stop_while_setting_up_asks_to_be_started_again(tmp_path, capsys, monkeypatch):

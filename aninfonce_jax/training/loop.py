@@ -228,7 +228,8 @@ class _Session:
         # Losses of the call before the latest: the device has done with them.
         self._known_losses: tuple[Array, int] | None = None
         self._unchecked: Array | None = None
-        self._warnings: Sequence[str] = ()
+        # Whether the evaluation before had warnings, which were said.
+        self._has_warned = False
         # Of the feed, up to the last row.
         self._waited = 0.0
         # Scores of the start that the last evaluation repeats beside its own.
@@ -297,14 +298,20 @@ class _Session:
         return float(np.mean(np.asarray(losses)[:count]))
 
     def _require_scores(self, step: int, state: TrainState) -> None:
-        """Evaluates again if the scores of the last step are not there, or not sound."""
-        found = workdir_lib.read_eval(self.workdir, config_lib.fingerprint(self.config))
-        if found.problem or found.scores.get("step") != step:
-            problem = found.problem or f"{workdir_lib.EVAL_FILE} is not of step {step}"
-            self.progress.warn(f"{problem}; it is made again")
+        """Says what is wrong with the network; evaluates again if its scores are not sound."""
+        found = self._read_scores(step)
+        if found.problem:
+            self.progress.warn(f"{found.problem}; it is made again")
             self._evaluate(step, state)
-        elif not self._warnings:  # a finished run says again what is wrong with it
-            self._warn(found.scores.get("warnings", ()))
+            found = self._read_scores(step)
+        for warning in found.scores.get("warnings", ()):
+            self.progress.warn(warning)
+
+    def _read_scores(self, step: int) -> workdir_lib.Evaluation:
+        found = workdir_lib.read_eval(self.workdir, config_lib.fingerprint(self.config))
+        if not found.problem and found.scores.get("step") != step:
+            return workdir_lib.Evaluation({}, f"{workdir_lib.EVAL_FILE} is not of step {step}")
+        return found
 
     def _require_end(self, step: int) -> None:
         """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
@@ -372,14 +379,15 @@ class _Session:
         shown = {_SHOWN[k]: row[k] for k in _SHOWN if row.get(k) is not None}
         loss = self._known_loss() if step > 0 else None
         self.progress.update(step, shown, loss=loss, force=True)
-        self._warn(scores.get("warnings", ()))
+        if step < self.config.train.steps:  # at the end it is said in any case
+            self._warn_once(scores.get("warnings", ()))
 
-    def _warn(self, warnings: Sequence[str]) -> None:
+    def _warn_once(self, warnings: Sequence[str]) -> None:
         """Says what is wrong with the network, but not at every evaluation again."""
-        for warning in warnings:
-            if not self._warnings:
+        if not self._has_warned:
+            for warning in warnings:
                 self.progress.warn(warning)
-        self._warnings = warnings
+        self._has_warned = bool(warnings)
 
     def _save(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)

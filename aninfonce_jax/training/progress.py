@@ -10,6 +10,8 @@ from typing import Any, Literal, Self, TextIO
 
 import jax
 
+from aninfonce_jax.cli import printable
+
 ProgressMode = Literal["auto", "rich", "plain", "off"]
 
 # Seconds between two drawings of a live line that are worth asking the device for a number.
@@ -134,9 +136,9 @@ class Progress:
     def warn(self, text: str) -> None:
         """Prints a warning, also where progress is off."""
         if self._live is not None:
-            self._live.message(f"warning: {text}")
+            self._live.message(f"aninfonce_jax: warning: {printable(text)}")
         elif self._is_shown:
-            self._print(f"warning: {text}")
+            self._print(f"aninfonce_jax: warning: {printable(text)}")
 
     def close(self) -> None:
         """Ends the live line; what it showed last stays."""
