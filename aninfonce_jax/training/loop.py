@@ -50,6 +50,7 @@ DETAILS = (
     "strength_r2",
     "never_applied",
     "untrained",
+    "intervals",
 )
 # Scores shown beside the progress line, in this order, where they exist.
 _SHOWN = ("loss", "r2", "r2_content", "r2_style", "knn_accuracy", "probe_accuracy")
@@ -222,6 +223,14 @@ def train(
             return session.run(state, make_train_step(experiment, mesh))
 
 
+def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns what later evaluations repeat of the first, with intervals; None if nothing."""
+    kept = {name: scores[name] for name in _UNTRAINED if name in scores}
+    found = scores.get("intervals", {})
+    own = {name: found[name] for name in kept if name in found}
+    return {**kept, "intervals": own} if kept else None
+
+
 class _Session:
     """The loop itself, with what it keeps between two calls to the device."""
 
@@ -325,7 +334,7 @@ class _Session:
             scores = {"step": step, **self.evaluate(state.evaluated, full=full)}
             self._last_log += time.monotonic() - before
         if step == 0:
-            self.untrained = {name: scores[name] for name in _UNTRAINED if name in scores} or None
+            self.untrained = _of_untrained(scores)
         elif self.untrained is not None:
             scores["untrained"] = self.untrained
         row = {name: value for name, value in scores.items() if name not in DETAILS}
