@@ -202,7 +202,7 @@ def _train_and_report(
 
     config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
 
-    from aninfonce_jax.console import print_config, print_scores
+    from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import make_evaluate
     from aninfonce_jax.training import loop
@@ -212,11 +212,10 @@ def _train_and_report(
     folders = {name: workdir / name if len(runs) > 1 else workdir for name in runs}
     print_config(config)
     print(f"work directory: {workdir}")
-    results: dict[str, Mapping[str, Any]] = {}
     for name, run in runs.items():
         stop.raise_if_requested(f"stopped before {name} began")
         try:
-            result = loop.train(
+            loop.train(
                 run,
                 folders[name],
                 make_evaluate,
@@ -229,35 +228,40 @@ def _train_and_report(
             return complain(error, EXIT_FAILED)
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
-        results[name] = result.scores
-    print_scores(results)
-    _print_readouts([*folders.values()])
-    return _report([*folders.values()], workdir)
+    return _show(folders, workdir)
 
 
 def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -> int:
-    from aninfonce_jax.console import print_scores
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import evaluate_checkpoint
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     try:
-        print_scores({folder.name: evaluate_checkpoint(folder, overrides) for folder in folders})
+        for folder in folders:
+            evaluate_checkpoint(folder, overrides)
     except FileNotFoundError as error:
         return complain(error, EXIT_USAGE)
     except (CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)
-    _print_readouts(folders)
-    return _report(folders, output)
+    return _show({folder.name: folder for folder in folders}, output)
 
 
-def _print_readouts(folders: list[Path]) -> None:
-    from aninfonce_jax.console import print_readouts
+def _show(folders: Mapping[str, Path], output: Path) -> int:
+    """Prints the scores that the work directories hold, and writes tables and report."""
+    from aninfonce_jax.console import print_readouts, print_scores, print_warnings
     from aninfonce_jax.evaluation.runner import tabulate
+    from aninfonce_jax.evaluation.workdir import ReportError, read_workdir
 
-    for folder in folders:
+    try:
+        results = {name: read_workdir(folder).final for name, folder in folders.items()}
+    except ReportError as error:
+        return complain(error, EXIT_USAGE)
+    print_scores(results)
+    print_warnings(results)
+    for folder in folders.values():
         if rows := tabulate(folder):
             print_readouts(rows)
+    return _report([*folders.values()], output)
 
 
 def _preview(config: Config, folder: Path) -> int:

@@ -20,7 +20,7 @@ from aninfonce_jax.data.images import ImagePairs, choose
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.data.prefetch import Prefetch, to_devices
 from aninfonce_jax.data.source import ImageSource
-from aninfonce_jax.evaluation import interventions, intervals, monitors, probes
+from aninfonce_jax.evaluation import intervals, interventions, monitors, probes
 from aninfonce_jax.evaluation.table import AVERAGED, FEATURES
 from aninfonce_jax.mesh import batch_sharding, shard_batch
 from aninfonce_jax.training import loop
@@ -224,7 +224,8 @@ def _augmentation_readouts(
     reader: _Reader, weights: Weights
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns Table 1's row of each layer without classes, how well strengths can be read, and
-    the intervals of both."""
+    the intervals of both.
+    """
     config = reader.config
     train = choose(reader.train, config.eval.readout_images, config.seed)
     test = choose(reader.test, config.eval.readout_images, config.seed)

@@ -14,8 +14,8 @@ from aninfonce_jax import rng
 from aninfonce_jax.config import check_devices, difference, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
 from aninfonce_jax.evaluation import identifiability, intervals
+from aninfonce_jax.evaluation.groups import objective_name
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
-from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
 from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
@@ -169,7 +169,7 @@ def tabulate(workdir: Path) -> list[dict[str, Any]]:
     if "readouts" not in scores:
         return []
     name = objective_name(config.objective.kind)
-    rows = table_rows(name, scores["readouts"], scores["strength_r2"], scores.get("untrained"))
+    rows = table_rows(name, scores)
     write_table(workdir, rows)
     return rows
 
