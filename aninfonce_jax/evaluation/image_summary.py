@@ -133,7 +133,9 @@ def _contrast_sentences(name: str, baseline: str, scores: Mapping[str, _Scores])
             _class_phrase(own["classes"], other["classes"]),
         ]
         known = [phrase for phrase in phrases if phrase]
-        if known:
+        if len(known) == 2 and not any(_part(own[key], other[key]) for key in own):
+            clauses.append(f"cannot be told from it at the {features}")
+        elif known:
             known[0] += f" at the {features}"
             clauses.append(" and ".join(known))
     if not clauses:

@@ -101,6 +101,6 @@ def rows_of(
     for place, group in enumerate(groups):
         if len(group.runs) > 1:
             empty = [Cell("") for _ in more(group.runs[0])]
-            label = f"{group.label}, mean of {len(group.runs)} seeds"
+            label = f"{group.label}, mean of {len(group.runs)} runs"
             rows.append(row(label, place, group, empty))
     return rows
