@@ -41,7 +41,7 @@ def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
         if score.console
         and any(math.isfinite(as_number(s.get(score.key))) for s in results.values())
     ]
-    table = Table(box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", no_wrap=True)
     table.add_column("steps", justify="right")
     for score in shown:

@@ -79,7 +79,7 @@ def _identity(run: WorkDir) -> str:
     settings = {key: setting(run, key) for key in sorted(run.config) if _matters(key)}
     settings.pop("seed", None)
     step = run.number("step")
-    return json.dumps([settings, step if math.isfinite(step) else None])
+    return json.dumps([run.kind, settings, step if math.isfinite(step) else None])
 
 
 def run_labels(runs: Sequence[WorkDir]) -> list[str]:
