@@ -15,7 +15,7 @@ from aninfonce_jax.evaluation import intervals
 
 FloatArray = npt.NDArray[np.float64]
 
-CORRELATIONS = ("pearson", "spearman")
+CORRELATIONS: tuple[Literal["pearson"], Literal["spearman"]] = ("pearson", "spearman")
 
 
 # --- Linear readout ---

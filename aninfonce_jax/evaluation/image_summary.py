@@ -91,7 +91,7 @@ def _in_sentence(name: str) -> str:
 
 def _by_features(scores: _Scores, column: str) -> str:
     """Such as "52.3% of the time at the backbone and 48.1% at the projector"; "" if unknown."""
-    known = []
+    known: list[str] = []
     for features in FEATURES:
         own = scores[features][column]
         if math.isfinite(own.value):
