@@ -243,7 +243,10 @@ def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -
         return complain(error, EXIT_USAGE)
     except (CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)
-    return _show({folder.name: folder for folder in folders}, output)
+    names = [folder.name for folder in folders]
+    # Runs of equal names in different folders must not hide each other.
+    shown = names if len(set(names)) == len(names) else [*map(str, folders)]
+    return _show(dict(zip(shown, folders, strict=True)), output)
 
 
 def _show(folders: Mapping[str, Path], output: Path) -> int:

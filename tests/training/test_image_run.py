@@ -26,7 +26,9 @@ def make_evaluate(experiment, mesh):
     def evaluate(weights, *, full):
         state = jax.tree.leaves(weights.model_state)
         scores = {"knn_accuracy": float(sum(np.sum(x) for x in state))}
-        return scores | ({"readouts": {"backbone": {"grey": 0.5}}} if full else {})
+        return scores | ({
+        "readouts": {"backbone": {"grey": 0.5}}, "intervals": {}
+    }  # fmt: skip if full else {})
 
     return evaluate
 
