@@ -13,7 +13,7 @@ import jax
 import pytest
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.evaluation import runner
+from aninfonce_jax.evaluation import registry, runner
 from aninfonce_jax.main import main
 from aninfonce_jax.workdir import claim, read_metrics
 
@@ -142,6 +142,7 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "train.batch_size" in text
     assert "report.html" in text
+    assert "±: 95 % interval" in text
     page = (tmp_path / "report.html").read_text()
     assert "AnInfoNCE" in page
     commands = {
@@ -152,6 +153,14 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     assert commands["infonce"] != commands["aninfonce"]
     for kind in ("aninfonce", "infonce"):
         final = json.loads((tmp_path / kind / "eval.json").read_text())
+        for key in ("r2", "r2_content", "r2_style", "mcc_pearson", "mcc_spearman", "loss"):
+            low, high = final["intervals"][key]
+            assert low <= final[key] <= high, key
+            # What the loop wrote is what the page shows, in the form of the registry.
+            form = registry.score(key).form
+            assert form.value(final[key], [low, high]) in page, key
+            assert form.margin(final[key], [low, high]) in page, key
+        assert len(final["intervals"]["r2_per_factor"]) == len(final["r2_per_factor"])
         assert run("--mode=eval", f"--workdir={tmp_path / kind}") == 0
         again = json.loads((tmp_path / kind / "eval.json").read_text())
         timing = {"seconds": 0, "digest": ""}

@@ -49,6 +49,7 @@ DETAILS = (
     "never_applied",
     "untrained",
     "warnings",
+    "intervals",
 )
 # Scores shown beside the progress line, in this order, where they exist, and their names there.
 _SHOWN = {
@@ -196,6 +197,14 @@ def train(
                     session.restore(restored)
                 stop.raise_if_requested("stopped while setting up")
                 return session.run(state, make_train_step(experiment, mesh))
+
+
+def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns what later evaluations repeat of the first, with intervals; None if nothing."""
+    kept = {name: scores[name] for name in _UNTRAINED if name in scores}
+    found = scores.get("intervals", {})
+    own = {name: found[name] for name in kept if name in found}
+    return {**kept, "intervals": own} if kept else None
 
 
 class _Session:
@@ -359,7 +368,7 @@ class _Session:
             scores = {"step": step, **self.evaluate()(state.evaluated, full=full)}
             self._last_log += time.monotonic() - before
         if step == 0:
-            self.untrained = {name: scores[name] for name in _UNTRAINED if name in scores} or None
+            self.untrained = _of_untrained(scores)
             scores.pop("warnings", None)  # nobody expects an untrained network to know anything
         elif self.untrained is not None:
             scores["untrained"] = self.untrained

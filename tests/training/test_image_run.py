@@ -101,7 +101,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
     assert last["unreadable_images"] == 0
     # The scores of the untrained network outlive the session that took them.
     final = json.loads((tmp_path / "stopped" / EVAL_FILE).read_text())
-    assert final["untrained"] == {"readouts": {"backbone": {"grey": 0.5}}}
+    assert final["untrained"]["readouts"] == {"backbone": {"grey": 0.5}}
 
 
 def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):

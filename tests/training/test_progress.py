@@ -90,7 +90,7 @@ def test_off_prints_nothing_and_closing_ends_printing(clock):
     assert not progress.due
     assert lines() == []
     progress.warn("the loss is at chance")
-    assert lines() == ["warning: the loss is at chance"]
+    assert lines() == ["aninfonce_jax: warning: the loss is at chance"]
     progress, lines = make_progress(clock, 10, mode="plain")
     progress.close()
     progress.update(10, force=True)
