@@ -42,15 +42,15 @@ def _escaped(match: re.Match[str]) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+def warn(message: object) -> None:
+    """Prints one line to stderr about what is not as it should be; the command goes on."""
+    print(f"aninfonce_jax: warning: {printable(message)}", file=sys.stderr)
+
+
 def complain(message: object, code: int) -> int:
     """Prints one line to stderr and returns the exit code it goes with."""
     print(f"aninfonce_jax: {printable(message)}", file=sys.stderr)
     return code
-
-
-def warn(message: object) -> None:
-    """Prints one line to stderr about something that need not be wrong."""
-    print(f"aninfonce_jax: warning: {printable(message)}", file=sys.stderr)
 
 
 def run_command(main: Callable[[list[str]], int]) -> NoReturn:

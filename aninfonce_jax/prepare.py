@@ -36,7 +36,7 @@ examples:
   python -m aninfonce_jax.prepare imagenet --from=ILSVRC2012 --to=tfds
       from train/<class>/*.JPEG and val/<class>/*.JPEG, all 1,331,167 of them
   python -m aninfonce_jax.prepare folder --from=birds --to=tfds --name=birds
-      from any <split>/<class>/<image>
+      from any <split>/<class>/<image>: JPEG, PNG, WebP or BMP
 
 An interrupted preparation goes on with the same command. What is written opens with
 tfds.data_source(NAME, data_dir=DIR), with tfds.load where TensorFlow is installed, and here

@@ -120,8 +120,8 @@ class MetricWriter:
 
     def _emit(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         assert self._file is not None
-        numbers = {name: np.asarray(value).tolist() for name, value in values.items()}
-        row = {"step": step, "split": split} | {k: finite(v) for k, v in numbers.items()}
+        numbers = {name: finite(np.asarray(value).tolist()) for name, value in values.items()}
+        row = {"step": step, "split": split, **numbers}
         self._file.write(workdir_lib.encode_row(row))
         self.rows.append(row)
         if self._tensorboard is None and self._wandb is None:

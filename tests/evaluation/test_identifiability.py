@@ -127,7 +127,11 @@ def test_integers_and_constant_columns_are_fine() -> None:
 
 
 @pytest.mark.parametrize("score", [idf.mcc, idf.linear_r2, idf.recovered_map])
-@pytest.mark.parametrize("bad", ["text", None, 1j * np.ones((9, 2)), [[1.0, 2.0], [3.0]]], ids=str)
+@pytest.mark.parametrize(
+    "bad",
+    ["text", None, 1j * np.ones((9, 2)), [[1.0, 2.0], [3.0]]],
+    ids=["text", "nothing", "complex", "ragged"],
+)
 def test_what_is_not_real_numbers_is_refused(bad: object, score: object) -> None:
     with pytest.raises(TypeError, match="latents must be an array of real numbers, got"):
         score(bad, normal(0, 9, 2))

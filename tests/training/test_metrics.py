@@ -139,6 +139,22 @@ def test_a_resumed_run_leaves_the_file_of_an_uninterrupted_one(tmp_path, resume_
     assert [path.name for path in (tmp_path / "resumed").iterdir()] == ["metrics.jsonl"]
 
 
+def test_a_resume_takes_the_rows_of_the_checkpoint_over_those_of_the_file(tmp_path):
+    write_steps(tmp_path / "whole", range(12))
+    with MetricWriter(tmp_path / "resumed", tensorboard=False) as writer:
+        for step in range(7):
+            writer.write(step, "train", {"loss": 0.0})
+    rows = [row for row in rows_of(tmp_path / "whole") if row["step"] <= 6]
+    with MetricWriter(
+        tmp_path / "resumed", tensorboard=False, resume_step=6, expected_rows=rows
+    ) as writer:
+        assert writer.rows == rows
+        assert "is not the one that this run wrote" in writer.mended
+    write_steps(tmp_path / "resumed", range(7, 12), resume_step=6, expected_rows=rows)
+    whole, resumed = (tmp_path / name / "metrics.jsonl" for name in ("whole", "resumed"))
+    assert resumed.read_bytes() == whole.read_bytes()
+
+
 def test_a_fresh_start_drops_what_an_earlier_attempt_left(tmp_path):
     write_steps(tmp_path, range(3))
     write_steps(tmp_path, [0], resume_step=0)
