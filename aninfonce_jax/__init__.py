@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
-    from aninfonce_jax.evaluation.identifiability import (
+    from aninfonce_jax.scores.identifiability import (
         block_orthogonality,
         concentration_error,
         linear_r2,
@@ -37,7 +37,7 @@ _HOMES = {
     "aninfonce_jax.dgp.mixing": ("InvertibleMLP", "draw_mixing"),
     "aninfonce_jax.dgp.spaces": ("Box", "Product", "Real", "Sphere"),
     "aninfonce_jax.dgp.stream": ("LatentProcess", "sample_pairs"),
-    "aninfonce_jax.evaluation.identifiability": (
+    "aninfonce_jax.scores.identifiability": (
         "block_orthogonality",
         "concentration_error",
         "linear_r2",

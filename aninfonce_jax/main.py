@@ -25,8 +25,8 @@ from aninfonce_jax.cli import (
     run_command,
     warn,
 )
-from aninfonce_jax.config_file import load_config
-from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config.file import load_config
+from aninfonce_jax.config.schema import Config, ConfigError
 
 _PREVIEW_PAIRS = 8
 
@@ -163,7 +163,7 @@ def _show(folders: Mapping[str, Path], output: Path) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
     from aninfonce_jax.console import print_readouts, print_scores
     from aninfonce_jax.evaluation.runner import tabulate
-    from aninfonce_jax.evaluation.workdir import ReportError, read_workdir
+    from aninfonce_jax.report.runs import ReportError, read_workdir
 
     try:
         results = {name: read_workdir(folder).final for name, folder in folders.items()}
@@ -182,9 +182,9 @@ def _preview(config: Config, folder: Path) -> int:
     import numpy as np
 
     from aninfonce_jax import rng
-    from aninfonce_jax.data.images import ImagePairs, choose
+    from aninfonce_jax.sources.images import ImagePairs, choose
     from aninfonce_jax.data.source import DataError
-    from aninfonce_jax.evaluation.preview import write_preview
+    from aninfonce_jax.report.preview import write_preview
     from aninfonce_jax.training.state import build_source
 
     source = build_source(config)
@@ -213,7 +213,7 @@ def _preview(config: Config, folder: Path) -> int:
 
 
 def _report(folders: list[Path], output: Path) -> int:
-    from aninfonce_jax.evaluation.report import ReportError, write_report
+    from aninfonce_jax.report.report import ReportError, write_report
 
     try:
         page = write_report(folders, output)

@@ -26,7 +26,7 @@ from typing import Any
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import lock
 from aninfonce_jax.cli import warn
-from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.files import (
     FileError,
     finite,

@@ -17,7 +17,7 @@ import optax
 from optax.contrib import muon
 
 import aninfonce_jax as an
-from aninfonce_jax.models.encoders import MLP
+from aninfonce_jax.models.mlp import MLP
 from aninfonce_jax.models.heads import OutputNormalization
 
 WIDTHS = (200, 400, 400, 200)

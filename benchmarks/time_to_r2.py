@@ -17,7 +17,7 @@ import jax
 from timing import interleave, ratio
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config_schema import Config
+from aninfonce_jax.config.schema import Config
 from aninfonce_jax.evaluation.runner import make_evaluate
 from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import make_mesh, replicated

@@ -49,7 +49,7 @@ import pytest  # noqa: E402
 from image_files import write_folder  # noqa: E402
 
 from aninfonce_jax import config as config_lib  # noqa: E402
-from aninfonce_jax.config_schema import Config  # noqa: E402
+from aninfonce_jax.config.schema import Config  # noqa: E402
 
 SMALL = {
     "dgp.dim": 4,

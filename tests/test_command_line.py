@@ -10,8 +10,8 @@ from aninfonce_jax.command_line import (
     parse,
     repeat_command,
 )
-from aninfonce_jax.config_file import load_config
-from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config.file import load_config
+from aninfonce_jax.config.schema import Config, ConfigError
 
 
 def resolved(arguments):

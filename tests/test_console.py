@@ -2,9 +2,9 @@ import pytest
 from rich.cells import cell_len
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config_schema import Config
+from aninfonce_jax.config.schema import Config
 from aninfonce_jax.console import print_config, print_readouts, print_scores
-from aninfonce_jax.evaluation.table import table_rows
+from aninfonce_jax.report.table import table_rows
 
 
 def changed(**values):

@@ -13,7 +13,8 @@ import jax
 import pytest
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.evaluation import registry, runner
+from aninfonce_jax.evaluation import runner
+from aninfonce_jax.scores import registry
 from aninfonce_jax.main import main
 from aninfonce_jax.workdir import claim, read_metrics
 

@@ -10,7 +10,7 @@ import pytest
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config_schema import Config
+from aninfonce_jax.config.schema import Config
 from aninfonce_jax.workdir import WorkdirError
 
 CONFIG = config_lib.from_dict(config_lib.default_config())

@@ -15,13 +15,14 @@ import numpy as np
 from jax.sharding import Mesh
 
 from aninfonce_jax import rng
-from aninfonce_jax.config_schema import ConfigError
-from aninfonce_jax.data.images import ImagePairs, choose
+from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.sources.images import ImagePairs, choose
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.data.prefetch import Prefetch, to_devices
 from aninfonce_jax.data.source import ImageSource
-from aninfonce_jax.evaluation import health, intervals, interventions, monitors, probes
-from aninfonce_jax.evaluation.table import AVERAGED, FEATURES
+from aninfonce_jax.data import interventions
+from aninfonce_jax.scores import health, intervals, monitors, probes
+from aninfonce_jax.report.table import AVERAGED, FEATURES
 from aninfonce_jax.mesh import batch_sharding, shard_batch
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.objective import Contrastive

@@ -14,10 +14,10 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.config import check_devices, difference, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
-from aninfonce_jax.evaluation import health, identifiability, intervals
-from aninfonce_jax.evaluation.groups import objective_name
+from aninfonce_jax.scores import health, identifiability, intervals
+from aninfonce_jax.report.groups import objective_name
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
-from aninfonce_jax.evaluation.table import table_rows, write_table
+from aninfonce_jax.report.table import table_rows, write_table
 from aninfonce_jax.memory import check_fits
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
 from aninfonce_jax.training import loop

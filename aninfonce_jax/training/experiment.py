@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from aninfonce_jax import rng
-from aninfonce_jax.config_schema import CheckpointConfig, EvalConfig, LogConfig
+from aninfonce_jax.config.schema import CheckpointConfig, EvalConfig, LogConfig
 from aninfonce_jax.models.encoder import PARAMS, Encoder, Layers, as_encoder, embedding_dim
 from aninfonce_jax.objectives.objective import Objective
 from aninfonce_jax.placement import Placement

@@ -19,7 +19,7 @@ from jax.sharding import Mesh, Sharding
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config_schema import Config
+from aninfonce_jax.config.schema import Config
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored

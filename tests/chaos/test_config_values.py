@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import main as main_lib
-from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config.schema import Config, ConfigError
 
 CYCLE: list[object] = []
 CYCLE.append(CYCLE)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config.schema import Config, ConfigError
 
 
 def with_value(name, value):

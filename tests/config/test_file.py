@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from aninfonce_jax.config_file import load_config, split_variant
-from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.config.file import load_config, split_variant
+from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.main import main
 
 HOSTILE = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from aninfonce_jax.data.augment import PRESETS, AugmentSpec, apply, neutral_params
-from aninfonce_jax.evaluation.interventions import (
+from aninfonce_jax.data.interventions import (
     READOUTS,
     has_strength,
     intervene,

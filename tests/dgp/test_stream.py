@@ -11,7 +11,7 @@ from reference_densities import quick_jit
 from scipy.optimize import root
 
 import aninfonce_jax as an
-from aninfonce_jax.config_schema import ConcentrationConfig, DgpConfig, MixingConfig
+from aninfonce_jax.config.schema import ConcentrationConfig, DgpConfig, MixingConfig
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.conditionals import Anisotropic
 from aninfonce_jax.dgp.mixing import draw_mixing

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from aninfonce_jax.evaluation import report
+from aninfonce_jax.report import report
 from aninfonce_jax.workdir import write_config
 
 CONTENT, STYLE = 25.0, 5.0

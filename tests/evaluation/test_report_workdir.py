@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from aninfonce_jax.evaluation import report, workdir
+from aninfonce_jax.report import report, runs
 from aninfonce_jax.workdir import WorkdirError, read_metrics, read_saved, write_eval
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored

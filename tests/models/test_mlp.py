@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aninfonce_jax.config_schema import DgpConfig, EncoderConfig
-from aninfonce_jax.models.encoders import build_encoder
+from aninfonce_jax.config.schema import DgpConfig, EncoderConfig
+from aninfonce_jax.models.mlp import build_encoder
 
 
 def init(config, dim=4):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import aninfonce_jax.losses.contrast as contrast
-from aninfonce_jax.config_schema import DgpConfig, MixingConfig, ObjectiveConfig
+from aninfonce_jax.config.schema import DgpConfig, MixingConfig, ObjectiveConfig
 from aninfonce_jax.dgp.stream import build_process
 from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.objective import (

@@ -3,8 +3,8 @@ import jax
 import numpy as np
 import pytest
 
-from aninfonce_jax.config_schema import DataConfig
-from aninfonce_jax.data.images import build_image_pairs, choose
+from aninfonce_jax.config.schema import DataConfig
+from aninfonce_jax.sources.images import build_image_pairs, choose
 from aninfonce_jax.data.source import DataError
 from aninfonce_jax.mesh import batch_sharding, make_mesh
 

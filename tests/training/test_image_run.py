@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.evaluation.runner import make_evaluate
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import Preempted, StopSignal

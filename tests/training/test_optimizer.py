@@ -5,7 +5,7 @@ import numpy as np
 import optax
 import pytest
 
-from aninfonce_jax.config_schema import OptimizerConfig
+from aninfonce_jax.config.schema import OptimizerConfig
 from aninfonce_jax.training.optimizer import build_optimizer, build_schedule
 
 PARAMS = {

@@ -1,0 +1,1 @@
+"""Pages and figures, made from the files of work directories alone."""

@@ -1,0 +1,218 @@
+"""What a training run left in its work directory, read back from the files.
+
+Reads `config.json`, `metrics.jsonl` and `eval.json`, never a live object, so that every
+number and figure can be made again from what a run left behind. Whatever is missing
+there is NaN or empty here.
+"""
+
+import dataclasses
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.scores.intervals import Interval
+
+RECOVERED_R2 = 0.9  # from here on the page calls a factor recovered
+
+
+class ReportError(ValueError):
+    """A folder that no report can be made from; its message is one line for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkDir:
+    """What the files of one work directory hold.
+
+    Attributes:
+      name: the folder's own name.
+      kind: the objective, as the config calls it.
+      config: the resolved config, flat: "train.steps" -> 3000.
+      config_hash: its hash, or "".
+      command: the command that repeats the run, or "" if it isn't known.
+      train: rows of training metrics by increasing step.
+      evals: rows of evaluations by increasing step; at least one.
+      final: the last evaluation, with the entries that only `eval.json` has.
+      problems: a line for each thing that is wrong with the files, yet not so wrong that no
+        report can be made.
+    """
+
+    name: str
+    kind: str
+    config: dict[str, Any]
+    config_hash: str
+    command: str
+    train: list[dict[str, Any]]
+    evals: list[dict[str, Any]]
+    final: dict[str, Any]
+    problems: tuple[str, ...] = ()
+
+    def number(self, key: str) -> float:
+        """A value of the last evaluation; NaN if it was not recorded."""
+        return as_number(self.final.get(key))
+
+    def interval(self, *keys: str) -> Interval | None:
+        """The interval of a value of the last evaluation; None if it was not recorded.
+
+        Args:
+          *keys: the value's name, or the names that lead to it, such as "readouts",
+            "backbone", "grey".
+        """
+        return interval_of(self.final, *keys)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the last evaluation warns of, in sentences."""
+        return warnings_of(self.final)
+
+    @property
+    def dataset(self) -> str:
+        """What the images' data set is called; "" for a run on synthetic data."""
+        return str(self.config.get("data.title") or self.config.get("data.name") or "")
+
+    @property
+    def dim(self) -> int:
+        """The number of latent factors."""
+        for key in ("concentration_true", "r2_per_factor", "concentration"):
+            if isinstance(self.final.get(key), list):
+                return len(self.final[key])
+        return int(self.config.get("dgp.dim", 1))
+
+    @property
+    def r2_final(self) -> np.ndarray:
+        """[dim] the last R² of every factor."""
+        return as_vector(self.final.get("r2_per_factor"), self.dim)
+
+    @property
+    def factor_intervals(self) -> np.ndarray:
+        """[dim, 2] the interval of each of `r2_final`; NaN where there is none."""
+        found = self.final.get("intervals")
+        rows = found.get("r2_per_factor") if isinstance(found, Mapping) else None
+        rows = rows if isinstance(rows, list) and len(rows) == self.dim else [None] * self.dim
+        return np.stack([as_vector(row, 2) for row in rows])
+
+    @property
+    def recovered(self) -> int | None:
+        """How many factors were recovered; None if that is not known."""
+        if np.isnan(self.r2_final).any():
+            return None
+        return int((self.r2_final >= RECOVERED_R2).sum())
+
+    @property
+    def concentration_deviation(self) -> float:
+        """The largest |Λ̂/Λ - 1| over the factors; NaN if not known."""
+        learned = as_vector(self.final.get("concentration"), self.dim)
+        true = as_vector(self.final.get("concentration_true"), self.dim)
+        return float(np.max(np.abs(learned / true - 1)))
+
+
+def read_workdir(path: pathlib.Path) -> WorkDir:
+    """Reads the files of one work directory; see `WorkDir`.
+
+    Raises:
+      ReportError: if there is nothing to report on.
+      WorkdirError: if a file is damaged, or not the one that the run wrote.
+    """
+    if not path.is_dir():
+        raise ReportError(f"no such folder: {path}; expected a work directory of a training run")
+    workdir_lib.check_entries(path)
+    saved = workdir_lib.read_saved(path)
+    config = dict(_flatten(saved.values))
+    evaluation = workdir_lib.read_eval(path, saved.hash)
+    if evaluation.is_foreign:
+        raise ReportError(f"{evaluation.problem}; put back the file that does not belong")
+    metrics = path / workdir_lib.METRICS_FILE
+    if not metrics.exists():
+        raise ReportError(
+            f"{path} holds no {metrics.name}; the command that trained the run writes it again "
+            "from its checkpoint"
+        )
+    rows = workdir_lib.read_metrics(metrics)
+    evals = _by_step(rows, "eval")
+    last = dict(evaluation.scores)
+    if not evals and not last:
+        raise ReportError(
+            f'{path} holds no evaluation yet (no row with "split": "eval" in {metrics.name}); '
+            "wait for the first one, or lower eval.every"
+        )
+    changed = workdir_lib.check_metrics(metrics, rows, evaluation, config.get("train.steps"))
+    problems = [f"{changed}; the curves may be wrong"] if changed else []
+    if evaluation.problem:
+        shown = "not verified" if last else f"those of the last row of {metrics.name}"
+        problems.append(
+            f"{evaluation.problem}; the scores shown are {shown}: --mode=eval writes it again"
+        )
+    # Evaluated once more in another way than the run itself did.
+    config |= last.get("evaluated_with") or {}
+    evals = evals or [last]
+    if last.get("step") in (None, evals[-1].get("step")):
+        last = {**evals[-1], **{key: value for key, value in last.items() if value is not None}}
+    return WorkDir(
+        name=path.resolve().name,
+        kind=str(config.get("objective.kind", "unknown objective")),
+        config=config,
+        config_hash=saved.hash,
+        command=saved.command,
+        train=_by_step(rows, "train"),
+        evals=evals,
+        final=last,
+        problems=tuple(problems),
+    )
+
+
+def _by_step(rows: Sequence[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
+    """The rows of one split by increasing step; of a step logged twice (resumed) the later row."""
+    chosen = {row["step"]: dict(row) for row in rows if row.get("split") == split}
+    return [chosen[step] for step in sorted(chosen)]
+
+
+def _flatten(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    leaves: list[tuple[str, Any]] = []
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            leaves += _flatten(value, f"{prefix}{key}.")
+        else:
+            leaves.append((f"{prefix}{key}", value))
+    return leaves
+
+
+def as_number(value: Any) -> float:
+    """The value if it is a finite number, NaN if it is anything else."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and math.isfinite(value) else math.nan
+
+
+def interval_of(scores: Mapping[str, Any], *keys: str) -> Interval | None:
+    """The interval [low, high] of a score; None if there is none, or it is damaged.
+
+    Args:
+      scores: what `eval.json` holds.
+      *keys: the score's name, or the names that lead to it.
+    """
+    found: Any = scores.get("intervals")
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if not isinstance(found, list) or len(found) != 2:
+        return None
+    low, high = map(as_number, found)
+    return [low, high] if low <= high else None
+
+
+def warnings_of(scores: Mapping[str, Any]) -> list[str]:
+    """The sentences that an evaluation warns with; none if there are none.
+
+    Args:
+      scores: what `eval.json` holds.
+    """
+    found = scores.get("warnings")
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+
+
+def as_vector(values: Any, length: int) -> np.ndarray:
+    """[length] numbers; all NaN if the list is missing or of another length."""
+    if not isinstance(values, list) or len(values) != length:
+        return np.full(length, math.nan)
+    return np.array([as_number(value) for value in values])

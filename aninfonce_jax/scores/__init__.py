@@ -1,0 +1,1 @@
+"""Functions of arrays that say how good a representation is."""

@@ -1,0 +1,233 @@
+import json
+import math
+import re
+
+import pytest
+from page_outline import Outline
+
+from aninfonce_jax.report import report, runs
+from aninfonce_jax.workdir import read_saved, write_config
+
+
+def rewrite_rows(folder, change):
+    """Applies `change` to every row of metrics.jsonl; rows for which it returns None go."""
+    path = folder / "metrics.jsonl"
+    rows = [change(json.loads(line)) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows if row is not None))
+
+
+def test_the_table_holds_the_numbers_of_the_files(contrast, page):
+    rows = {row[0]: row[1:] for row in Outline(page).rows}
+    for folder, label in zip(contrast[0], ("AnInfoNCE", "InfoNCE"), strict=True):
+        last = json.loads((folder / "eval.json").read_text())
+        keys = ("r2", "r2_content", "r2_style", "mcc_pearson", "mcc_spearman")
+        assert rows[label] == [
+            *(f"{last[key]:.3f} ±0.001" for key in keys),
+            f"{100 * last['concentration_error']:.1f}%",
+            f"{last['loss']:.3f} ±0.001",
+            "4.352 ±0.001",
+            "3,000",
+            "2 min 31 s",
+        ]
+    assert rows["AnInfoNCE"][0] != rows["InfoNCE"][0]
+
+
+def bold(page):
+    return re.findall(r'<td class="best">([^<]*)<', page)
+
+
+def test_the_best_of_a_column_is_bold_if_its_interval_parts(contrast, page, fake_workdir, tmp_path):
+    r2 = [json.loads((folder / "eval.json").read_text())["r2"] for folder in contrast[0]]
+    assert f"{r2[0]:.3f}" in bold(page)
+    assert f"{r2[1]:.3f}" not in bold(page)
+    assert "0.680" not in bold(page)  # the same MCC in both runs
+    alike = [
+        fake_workdir(tmp_path / "a", content=0.60, style=0.60, margin=0.02),
+        fake_workdir(tmp_path / "b", "infonce", content=0.63, style=0.63, margin=0.02),
+    ]
+    page = report.write_report(alike, tmp_path / "out").read_text()
+    assert bold(page) == []
+    assert "Which of them recovered more, these numbers do not tell" in page
+    for folder in alike:  # as runs of before there were intervals
+        last = json.loads((folder / "eval.json").read_text())
+        del last["intervals"]
+        (folder / "eval.json").write_text(json.dumps(last))
+    page = report.write_report(alike, tmp_path / "out").read_text()
+    assert bold(page) == []
+    assert "their intervals are not recorded" in page
+
+
+def test_seeds_are_averaged_and_widths_are_not(fake_workdir, tmp_path):
+    folders = [
+        fake_workdir(tmp_path / f"{size}-{seed}", style=style, seed=seed, train__batch_size=size)
+        for size, style in ((500, 0.5), (1000, 0.9))
+        for seed in (0, 1)
+    ]
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    rows = {row[0]: row[1:] for row in Outline(page).rows}
+    assert "AnInfoNCE (seed 0, batch_size 500)" in rows
+    assert rows["AnInfoNCE (batch_size 500), mean of 2 runs"][2].startswith("0.49")
+    assert rows["AnInfoNCE (batch_size 1000), mean of 2 runs"][2].startswith("0.89")
+    assert "AnInfoNCE (batch_size 1000) recovered 5 of the 10 factors in each of 2 runs" in page
+    assert (
+        "The gap between AnInfoNCE (batch_size 1000) and AnInfoNCE (batch_size 500) is widest in "
+        "the style factors: 40.0"
+    ) in page
+
+
+def test_a_run_that_has_come_less_far_is_not_averaged(fake_workdir, tmp_path):
+    folders = [fake_workdir(tmp_path / str(seed), seed=seed, evals=4) for seed in (0, 1)]
+    (folders[1] / "eval.json").unlink()
+    rewrite_rows(folders[1], lambda row: row if row["step"] <= 1500 else None)
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    assert "mean of" not in page
+
+
+def test_warnings_stand_on_top(fake_workdir, tmp_path, page):
+    warned = fake_workdir(tmp_path / "a", warnings=["The loss ended at <chance>.", 5])
+    other = fake_workdir(tmp_path / "b", "infonce")
+    text = report.write_report([warned, other], tmp_path / "out").read_text()
+    box = re.search(r'<div class="warnings".*?</div>', text, re.DOTALL)
+    assert text.index(box[0]) < text.index("<h1>")
+    assert re.findall(r"<li>(.*?)</li>", box[0]) == [
+        "<strong>AnInfoNCE:</strong> The loss ended at &lt;chance&gt;."
+    ]
+    assert 'class="warnings"' not in page
+
+
+def test_every_run_has_a_command_of_its_own(fake_workdir, tmp_path):
+    folders = [fake_workdir(tmp_path / kind, kind) for kind in ("aninfonce", "infonce")]
+    for folder in folders:
+        saved = json.loads((folder / "config.json").read_text())
+        saved["command"] = f"python -m aninfonce_jax.main --config.objective.kind={folder.name}"
+        (folder / "config.json").write_text(json.dumps(saved))
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    for label, kind in (("AnInfoNCE", "aninfonce"), ("InfoNCE", "infonce")):
+        own = page[page.index(f"To repeat {label}:") :]
+        assert re.search(r"<pre[^>]*>(.*?)</pre>", own)[1].endswith(f"kind={kind}")
+
+
+def test_the_page_needs_nothing_else(page):
+    outline = Outline(page)
+    assert "http" not in page
+    assert "@import" not in page
+    assert not {"script", "link", "iframe", "img"} & {tag for tag, _ in outline.tags}
+    assert all(target.startswith("#") for target in re.findall(r"url\(([^)]*)\)", page))
+    references = [
+        value
+        for _, attrs in outline.tags
+        for name, value in attrs.items()
+        if name in ("src", "href", "xlink:href")
+    ]
+    assert references
+    assert all(value.startswith(("#", "data:image/png;base64,")) for value in references)
+
+
+def test_ids_are_unique_and_every_reference_resolves(page):
+    ids = [attrs["id"] for _, attrs in Outline(page).tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+    used = set(re.findall(r"url\(#([^)]*)\)", page)) | set(re.findall(r'href="#([^"]*)"', page))
+    assert used <= set(ids)
+
+
+def test_every_figure_is_named_described_and_says_what_good_looks_like(page):
+    outline = Outline(page)
+    assert outline.of("html")[0]["lang"] == "en-GB"
+    assert any("width=device-width" in meta.get("content", "") for meta in outline.of("meta"))
+    figures = re.findall(r"<figure.*?</figure>", page, re.DOTALL)
+    assert len(figures) == 5
+    for figure in figures:
+        caption = re.search(r"<figcaption>(.*?)</figcaption>", figure, re.DOTALL)
+        assert "<strong>Good:</strong>" in caption[1]
+        images = [attrs for attrs in Outline(figure).of("div") if attrs.get("role") == "img"]
+        assert len(images) == 2
+        assert all("InfoNCE" in attrs["aria-label"] for attrs in images)
+        assert figure.count("<svg") == 2
+
+
+def test_the_same_files_give_the_same_bytes(contrast, tmp_path):
+    folders, first = contrast
+    second = report.write_report([*folders, folders[0]], tmp_path)  # one twice counts once
+    for path in [first, *sorted((first.parent / "figures").iterdir())]:
+        again = second.parent / path.relative_to(first.parent)
+        assert path.read_bytes() == again.read_bytes(), path.name
+
+
+def test_a_run_of_nulls_is_shown_as_missing(fake_workdir, tmp_path):
+    empty = fake_workdir(tmp_path / "a")
+    rewrite_rows(empty, lambda row: {"step": row["step"], "split": row["split"], "r2": None})
+    (empty / "eval.json").write_text(json.dumps({"step": 3000, "r2": None, "map": [[None]]}))
+    partial = fake_workdir(tmp_path / "b", "supervised")
+    (partial / "eval.json").unlink()
+    page = report.write_report([empty, partial], tmp_path / "out").read_text()
+    rows = {row[0]: row[1:] for row in Outline(page).rows}
+    assert rows["AnInfoNCE"] == ["–"] * 8 + ["3,000", "–"]
+    assert rows["Supervised"][2] == "0.994"
+    assert rows["Supervised"][5] == "–"
+    assert "For AnInfoNCE no R² was recorded" in page
+    for text in ("no loss", "no R² by factor", "no learned Λ", "no map"):
+        assert f"{text} was recorded" in page
+    assert "nan" not in page.lower()
+
+
+def test_one_run_with_one_evaluation_and_a_hostile_name(fake_workdir, tmp_path):
+    folder = fake_workdir(tmp_path / "<b>run&", evals=1)
+    values = read_saved(folder).values | {"name": "<script>alert(1)</script>"}
+    command = "python -m aninfonce_jax.main --config=configs/quickstart.py"
+    write_config(folder, values, command)
+    page = report.write_report([folder], tmp_path / "out").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+    assert "from &lt;b&gt;run&amp;." in page
+    assert f">{command}</pre>" in page
+    assert "1,234,567" in page
+    assert "Bold:" not in page
+    assert page.count('<use xlink:href="#m') > 10, "a single evaluation must show as a point"
+
+
+def test_runs_of_one_objective_are_told_apart_by_what_differs(fake_workdir, tmp_path):
+    def labels(*folders):
+        return report.run_labels([workdir.read_workdir(folder) for folder in folders])
+
+    a = fake_workdir(tmp_path / "a")
+    b = fake_workdir(tmp_path / "b", seed=1)
+    c = fake_workdir(tmp_path / "c", train__batch_size=500)
+    d = fake_workdir(tmp_path / "d")
+    e = fake_workdir(tmp_path / "other" / "a")
+    f = fake_workdir(tmp_path / "f", "infonce", seed=3)
+    assert labels(a, b, f) == ["AnInfoNCE (seed 0)", "AnInfoNCE (seed 1)", "InfoNCE"]
+    assert labels(a, c) == ["AnInfoNCE (batch_size 1000)", "AnInfoNCE (batch_size 500)"]
+    assert labels(a, d) == ["AnInfoNCE (a)", "AnInfoNCE (d)"]
+    assert labels(a, e) == ["AnInfoNCE (a) #1", "AnInfoNCE (a) #2"]
+
+
+def test_settings_flag_differences_and_the_page_warns_of_unfair_ones(
+    fake_workdir, contrast, page, tmp_path
+):
+    rows = {row[0]: row[1:] for row in Outline(page).rows}
+    assert rows["objective.kind ≠"] == ["aninfonce", "infonce"]
+    assert rows["train.steps"] == ["3000", "3000"]
+    assert rows["config hash"] == [read_saved(folder).hash for folder in contrast[0]]
+    assert "differ in more than objective and seed" not in page
+    runs = [
+        workdir.read_workdir(contrast[0][0]),
+        workdir.read_workdir(
+            fake_workdir(tmp_path / "b", "infonce", seed=5, train__batch_size=500, steps=1500)
+        ),
+    ]
+    assert report.unequal_settings(runs) == ["train.steps", "train.batch_size"]
+
+
+def test_an_unfinished_run_says_how_far_it_got(fake_workdir, tmp_path):
+    folder = fake_workdir(tmp_path / "a", evals=4)
+    (folder / "eval.json").unlink()
+    rewrite_rows(folder, lambda row: row if row["step"] <= 1500 else None)
+    assert report.format_steps(workdir.read_workdir(folder)) == "1,500 of 3,000"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(math.nan, "–"), (42.4, "42 s"), (119.6, "2 min 0 s"), (3600 * 15 + 125, "15 h 2 min")],
+)
+def test_durations(seconds, text):
+    assert report.format_duration(seconds) == text
