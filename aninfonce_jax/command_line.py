@@ -36,7 +36,7 @@ examples:
           --workdir=runs/linear
       the paper's experiment; the same command again goes on where it stopped
   python -m aninfonce_jax.main --config.train.steps=500 \\
-          --config.optimizer.name=adam
+          --config.optimizer.kind=adam
       change single values
   python -m aninfonce_jax.main --mode=eval --workdir=runs/linear
       recompute every score from the latest checkpoint
@@ -44,10 +44,10 @@ examples:
           --workdir=runs/linear,runs/infonce
       one page that compares runs; it is written into the first folder
   python -m aninfonce_jax.main --config=configs/cifar10.py \\
-          --config.data.folder=DIR
-      pictures: train a ResNet on CIFAR-10 and read out what it kept
+          --config.source.folder=DIR
+      images: train a ResNet on CIFAR-10 and read out what it kept
   python -m aninfonce_jax.main --config=configs/cifar10.py \\
-          --config.data.folder=DIR --mode=preview
+          --config.source.folder=DIR --mode=preview
       a sheet of pairs as the encoder will see them, with what was done to each
 
 flags (of one given twice, the last counts):
@@ -56,7 +56,7 @@ flags (of one given twice, the last counts):
               (default: {default}); eval and report read that of
               the run
   --mode      train (and report; the default), eval, report, or preview the
-              pairs of pictures
+              pairs of images
   --workdir   where the run lives (default: runs/<config>-<variant>-<time>);
               eval and report take several, with commas between them
   --progress  auto: a live line on a terminal, plain lines elsewhere; rich,
@@ -66,7 +66,8 @@ flags (of one given twice, the last counts):
 exit codes: 0 done, 1 failed, 2 wrong command or config, 75 stopped and saved:
 the same command goes on.
 
-config keys, with default, type and meaning (a tuple is written as 8,16):
+config keys, with default, type, the kinds of their section that have them, and
+meaning (a tuple is written as 8,16):
 """
 
 
@@ -90,8 +91,8 @@ class Command:
 
     @property
     def overrides(self) -> dict[str, Any]:
-        """The changes to the config, by dotted name, checked one by one."""
-        return {name: config_lib.parse_override(name, text) for name, text in self.texts.items()}
+        """The changes to the config, by dotted name; their sections check them."""
+        return {name: config_lib.read_override(name, text) for name, text in self.texts.items()}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -136,25 +137,28 @@ def _parser() -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     for flag in _FLAGS:
         parser.add_argument(flag)
-    for name, _, kind, _ in config_lib.field_help():
+    for name, leaf in config_lib.leaves().items():
         # A switch that is only named is on.
-        extra: dict[str, Any] = {"nargs": "?", "const": "true"} if kind == "bool" else {}
+        extra: dict[str, Any] = {"nargs": "?", "const": "true"} if leaf.type == "bool" else {}
         parser.add_argument(f"--config.{name}", dest=f"config.{name}", **extra)
     return parser
 
 
-def repeat_command(command: Command, config: Config, run: Config) -> str:
+def repeat_command(command: Command, resolved: config_lib.Resolved, run: Config) -> str:
     """Returns what to type to repeat one of a command's runs, and no other.
 
     Flags of the session are left out: what repeats a run is its config.
 
     Args:
       command: what was given.
-      config: what it resolves to.
-      run: one of the runs that the config expands to.
+      resolved: what it resolves to.
+      run: one of its runs.
     """
     texts = dict(command.texts)
-    if config.compare:
+    if resolved.is_comparison:
+        # What was set for another objective of the comparison has no place here.
+        used = config_lib.flatten(run)
+        texts = {name: text for name, text in texts.items() if name in used}
         texts |= {"compare": "()", "objective.kind": run.objective.kind}
     return shlex.join(
         [*PROGRAM, f"--config={command.config}"]
@@ -174,9 +178,12 @@ def default_workdir(config_name: str) -> Path:
 def help_text() -> str:
     """Returns usage, examples, and every config key, 80 columns wide."""
     lines = [_USAGE.format(default=_DEFAULT_CONFIG)]
-    for name, default, kind, meaning in config_lib.field_help():
-        value = f"{default!r}" if isinstance(default, (str, tuple)) else f"{default}"
-        for text, indent in ((f"{name} = {value}  ({kind})", "  "), (meaning, " " * 6)):
+    for name, leaf in config_lib.leaves().items():
+        is_text = isinstance(leaf.default, (str, tuple))
+        value = f"{leaf.default!r}" if is_text else f"{leaf.default}"
+        # A key of some kinds only says of which.
+        of = "" if name.endswith(".kind") or not leaf.kinds else f"; {', '.join(leaf.kinds)}"
+        for text, indent in ((f"{name} = {value}  ({leaf.type}{of})", "  "), (leaf.help, " " * 6)):
             lines += _wrapped(text, indent)
     return "".join(lines)
 
@@ -206,7 +213,7 @@ def _check_text(flag: str, text: str) -> None:
 
 
 def _refuse(argument: str) -> NoReturn:
-    flags = [*_FLAGS, "--help", *(f"--config.{name}" for name, *_ in config_lib.field_help())]
+    flags = [*_FLAGS, "--help", *(f"--config.{name}" for name in config_lib.leaves())]
     if not argument.startswith("-"):
         raise ConfigError(f"unexpected argument {shown(argument)}; see --help")
     flag = argument.partition("=")[0]

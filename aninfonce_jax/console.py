@@ -18,12 +18,22 @@ from aninfonce_jax.report.runs import as_number, interval_of
 _READOUTS_WIDTH = 120
 
 
-def print_config(config: Config) -> None:
-    """Prints the fields that differ from their defaults, section by section."""
-    defaults = config_lib.flatten(Config())
-    changed = {
-        name: value for name, value in config_lib.flatten(config).items() if value != defaults[name]
-    }
+def print_config(runs: Mapping[str, Config]) -> None:
+    """Prints the fields that differ from their kind's defaults, section by section.
+
+    Args:
+      runs: those of a command, by name; of a comparison they differ in their objective.
+    """
+    changed: dict[str, Any] = {"compare": tuple(runs)} if len(runs) > 1 else {}
+    usual = config_lib.flatten(Config())
+    for run in runs.values():
+        defaults = config_lib.flatten(config_lib.defaults_like(run))
+        for name, value in config_lib.flatten(run).items():
+            # A comparison tells its objectives by `compare`.
+            is_told = name == "objective.kind" and len(runs) > 1
+            other_kind = name.endswith(".kind") and value != usual[name] and not is_told
+            if value != defaults[name] or other_kind:
+                changed[name] = value
     table = Table(box=None, show_header=False)
     table.add_column("key", no_wrap=True)
     table.add_column("value", overflow="fold")

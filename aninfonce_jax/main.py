@@ -9,9 +9,10 @@ from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
 if __name__ == "__main__":
     stop_at_once()  # before the imports that take time
 
+import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from aninfonce_jax import command_line
 from aninfonce_jax import config as config_lib
@@ -27,6 +28,9 @@ from aninfonce_jax.cli import (
 )
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config, ConfigError
+
+if TYPE_CHECKING:
+    from aninfonce_jax.training.experiment import Experiment
 
 _PREVIEW_PAIRS = 8
 
@@ -58,17 +62,30 @@ def _run(command: command_line.Command) -> int:
         raise ConfigError(
             f"--mode={command.mode} writes into one folder, got --workdir={command.workdir}"
         )
-    config, notes = config_lib.resolve(load_config(command.config), overrides)
+    resolved = config_lib.resolve(load_config(command.config), overrides)
     if command.mode == "preview":
-        return _preview(config, Path(command.workdir or "."))
-    for note in notes:
+        return _preview(next(iter(resolved.runs.values())), Path(command.workdir or "."))
+    for note in resolved.notes:
         print(f"note: {note}")
     workdir = Path(command.workdir or command_line.default_workdir(command.config))
-    commands = {
-        name: command_line.repeat_command(command, config, run)
-        for name, run in config_lib.expand(config).items()
+    runs = {
+        name: _Run(
+            config,
+            workdir / name if resolved.is_comparison else workdir,
+            command_line.repeat_command(command, resolved, config),
+        )
+        for name, config in resolved.runs.items()
     }
-    return _train(config, workdir, command.progress, commands)
+    return _train(runs, workdir, command.progress)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """One run of a command: what it is, where it lives, and what to type to repeat it."""
+
+    config: Config
+    folder: Path
+    command: str
 
 
 def _folders(workdir: str) -> list[Path]:
@@ -78,76 +95,71 @@ def _folders(workdir: str) -> list[Path]:
     return workdir_lib.find_runs(map(Path, workdir.split(",")))
 
 
-def _train(config: Config, workdir: Path, progress: Any, commands: Mapping[str, str]) -> int:
-    with StopSignal() as stop, workdir_lib.hold(workdir, *_run_folders(config, workdir).values()):
+def _train(runs: Mapping[str, _Run], workdir: Path, progress: Any) -> int:
+    with StopSignal() as stop, workdir_lib.hold(workdir, *(run.folder for run in runs.values())):
         try:
-            return _train_and_report(config, workdir, progress, commands, stop)
+            return _train_and_report(runs, workdir, progress, stop)
         except Preempted as notice:
             return complain(
                 f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
             )
 
 
-def _run_folders(config: Config, workdir: Path) -> dict[str, Path]:
-    """Returns where each run of a config lives; those of a comparison below its folder."""
-    runs = config_lib.expand(config)
-    return {name: workdir / name if len(runs) > 1 else workdir for name in runs}
-
-
 def _train_and_report(
-    config: Config, workdir: Path, progress: Any, commands: Mapping[str, str], stop: StopSignal
+    runs: Mapping[str, _Run], workdir: Path, progress: Any, stop: StopSignal
 ) -> int:
-    import jax
-
-    from aninfonce_jax import memory
-
-    devices = config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
-    config_lib.check_backend(config, jax.default_backend())
-    memory.check_fits(config, devices)
-
     from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
-    from aninfonce_jax.evaluation.runner import make_evaluate
-    from aninfonce_jax.training import loop
+    from aninfonce_jax.runs import place, train
     from aninfonce_jax.training.checkpoint import CheckpointError
+    from aninfonce_jax.training.loop import DivergedError, UnfinishedError
 
-    runs = config_lib.expand(config)
-    folders = _run_folders(config, workdir)
-    print_config(config)
+    placements = {name: place(run.config) for name, run in runs.items()}
+    print_config({name: run.config for name, run in runs.items()})
     print(f"work directory: {printable(workdir)}")
     for name, run in runs.items():
         stop.raise_if_requested(f"stopped before {name} began")
         try:
-            loop.train(
-                run,
-                folders[name],
-                make_evaluate,
+            train(
+                _build(name, run.config, progress),
+                run.folder,
+                placement=placements[name],
                 stop=stop,
-                progress_mode=progress,
+                progress=progress,
                 label=name,
-                command=commands[name],
+                command=run.command,
             )
-        except (loop.DivergedError, loop.UnfinishedError, CheckpointError, DataError) as error:
+        except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
         except OSError as error:  # a full disk, a folder that was removed or made read-only
             return complain(
-                f"the run in {folders[name]} can't go on: {error}; mend it, and the same command "
+                f"the run in {run.folder} can't go on: {error}; mend it, and the same command "
                 "goes on from the last checkpoint",
                 EXIT_FAILED,
             )
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
-    return _show(folders, workdir)
+    return _show({name: run.folder for name, run in runs.items()}, workdir)
+
+
+def _build(name: str, config: Config, progress: Any) -> "Experiment":
+    """Builds a run's parts, and says so: opening a data set may take its time."""
+    from aninfonce_jax.build import build_experiment
+    from aninfonce_jax.training.progress import Progress
+
+    with Progress(config.train.steps, mode=progress, label=name) as bar:
+        bar.status(f"setting up the source of pairs: {config.source.kind}")
+        return build_experiment(config)
 
 
 def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -> int:
     from aninfonce_jax.data.source import DataError
-    from aninfonce_jax.evaluation.runner import evaluate_checkpoint
+    from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     try:
         for folder in folders:
-            for problem in evaluate_checkpoint(folder, overrides).get("warnings", ()):
+            for problem in evaluate_config(folder, overrides).get("warnings", ()):
                 warn(f"{folder}: {problem}")
     except FileNotFoundError as error:
         return complain(error, EXIT_USAGE)
@@ -162,8 +174,8 @@ def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -
 def _show(folders: Mapping[str, Path], output: Path) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
     from aninfonce_jax.console import print_readouts, print_scores
-    from aninfonce_jax.evaluation.runner import tabulate
     from aninfonce_jax.report.runs import ReportError, read_workdir
+    from aninfonce_jax.report.table import tabulate
 
     try:
         results = {name: read_workdir(folder).final for name, folder in folders.items()}
@@ -177,35 +189,23 @@ def _show(folders: Mapping[str, Path], output: Path) -> int:
 
 
 def _preview(config: Config, folder: Path) -> int:
-    if not config.has_images:
-        raise ConfigError("--mode=preview shows pairs of pictures; name a data set in data.name")
-    import numpy as np
-
     from aninfonce_jax import rng
-    from aninfonce_jax.sources.images import ImagePairs, choose
+    from aninfonce_jax.build import build_source
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.report.preview import write_preview
-    from aninfonce_jax.training.state import build_source
 
-    source = build_source(config)
-    assert isinstance(source, ImagePairs)
-    # Pictures that no run learns from.
-    pictures = choose(source.test, _PREVIEW_PAIRS, config.seed)
+    key = rng.at_step(rng.stream(config.seed, "data"), 0)
     try:
-        with source.evaluation_batches(pictures, len(pictures)) as batches:
-            batch = next(batches)
+        sheet = build_source(config).preview(key, _PREVIEW_PAIRS)
     except DataError as error:
         return complain(error, EXIT_USAGE)
-    key = rng.at_step(rng.stream(config.seed, "data"), 0)
-    title = f"{source.test.name}, {config.data.augment}, strength {config.data.strength:g}"
-    try:
-        path = write_preview(
-            np.asarray(batch.image)[batch.mask],
-            key,
-            source.spec,
-            folder / workdir_lib.PREVIEW_FILE,
-            title=title,
+    if sheet is None:
+        raise ConfigError(
+            f"--mode=preview shows pairs that can be looked at, which source.kind="
+            f"{config.source.kind!r} does not give; use source.kind='images'"
         )
+    try:
+        path = write_preview(sheet, folder / workdir_lib.PREVIEW_FILE)
     except OSError as error:
         return complain(f"the preview can't be written: {error}", EXIT_USAGE)
     print(f"preview: {printable(path)}")

@@ -50,6 +50,9 @@ CHECKPOINT_FOLDER = "checkpoints"
 TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
 
+# What the config of an experiment says that no config file made.
+MADE_IN_CODE = "code"
+
 # Of config.json and eval.json. Files of format 1 had neither this number nor a digest.
 FORMAT = 2
 
@@ -233,12 +236,12 @@ class SavedConfig:
     command: str
 
 
-def claim(folder: Path, config: Config, command: str = "") -> None:
+def claim(folder: Path, values: Mapping[str, Any], command: str = "") -> None:
     """Writes the resolved config, or checks that the folder's earlier run had the same.
 
     Args:
       folder: the run's folder; made if it is missing.
-      config: the run.
+      values: of the run's config, or what else describes it.
       command: what to type to repeat it, for the report.
 
     Raises:
@@ -246,9 +249,8 @@ def claim(folder: Path, config: Config, command: str = "") -> None:
         or can't be written.
     """
     check_entries(folder)
-    values = config_lib.to_dict(config)
     if (folder / CONFIG_FILE).exists():
-        changes = config_lib.difference(read_config(folder), config)
+        changes = config_lib.difference(read_saved(folder).values, values)
         if changes:
             shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (old, new) in changes.items())
             raise WorkdirError(
@@ -267,14 +269,14 @@ def claim(folder: Path, config: Config, command: str = "") -> None:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, config: Config, command: str = "") -> Iterator[None]:
+def claimed(folder: Path, values: Mapping[str, Any], command: str = "") -> Iterator[None]:
     """Holds a work directory for one run, whose config it checks or writes there.
 
     Raises:
       WorkdirError: as `hold` and `claim` do.
     """
     with hold(folder):
-        claim(folder, config, command)
+        claim(folder, values, command)
         yield
 
 
@@ -320,6 +322,11 @@ _PUT_BACK = (
 def read_config(folder: Path) -> Config:
     """Returns the config of the run in `folder`; raises as `read_saved`."""
     saved = read_saved(folder)
+    if saved.values.get("made_by") == MADE_IN_CODE:
+        raise WorkdirError(
+            f"{folder} holds an experiment that was made in code, not by a config; evaluate it "
+            "there: an.evaluate(experiment, workdir)"
+        )
     try:
         return config_lib.from_dict(saved.values)
     except ConfigError as error:

@@ -37,6 +37,7 @@ __all__ = [
     "check_backend",
     "check_devices",
     "default_config",
+    "defaults_like",
     "difference",
     "fingerprint",
     "fingerprint_values",
@@ -77,6 +78,13 @@ def default_config(**kinds: str) -> ConfigDict:
         raise ConfigError(f"unknown section {unknown[0]!r}; choose {', '.join(sections)}")
     chosen = {name: default_section(sections[name], kind) for name, kind in kinds.items()}
     return ConfigDict(to_dict(Config(**chosen)) | dataclasses.asdict(Comparison()))
+
+
+def defaults_like(config: Config) -> Config:
+    """Returns the defaults of the kinds that a config has chosen."""
+    sections = section_types()
+    kinds = {name: default_section(sections[name], getattr(config, name).kind) for name in sections}
+    return Config(**kinds)
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -1,292 +1,289 @@
-"""What an encoder of pictures kept: classes, and what the augmentations did.
+"""What can be read off features of known examples: their classes, and what was done to them.
 
 Cheap scores watch a run as it goes. At its two ends come the readouts of the paper's Table 1:
-linear probes on frozen features, before and after the projector.
+linear probes on frozen features, of every layer that the encoder shows.
 """
 
-import dataclasses
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
 from aninfonce_jax import rng
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.sources.images import ImagePairs, choose
-from aninfonce_jax.data.pipeline import ImageBatch
-from aninfonce_jax.data.prefetch import Prefetch, to_devices
-from aninfonce_jax.data.source import ImageSource
-from aninfonce_jax.data import interventions
-from aninfonce_jax.scores import health, intervals, monitors, probes
-from aninfonce_jax.report.table import AVERAGED, FEATURES
-from aninfonce_jax.mesh import batch_sharding, shard_batch
-from aninfonce_jax.training import loop
-from aninfonce_jax.training.objective import Contrastive
-from aninfonce_jax.training.state import Experiment
-from aninfonce_jax.types import Array, Weights
+from aninfonce_jax.data.prefetch import Prefetch
+from aninfonce_jax.evaluation.findings import Findings
+from aninfonce_jax.evaluation.held_out import collapse_findings
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.scores import intervals, monitors, probes
+from aninfonce_jax.sources.source import Examples, ExampleSet, Interventions
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.types import Array, Intervention, Weights
 
-# Of the pictures that a readout learns from, the share that chooses its penalty.
+# Of the examples that a readout learns from, the share that chooses its penalty.
 _VALIDATION_SHARE = 0.2
 
-# One array [n, features] for each of FEATURES.
+# One array [n, features] for each layer.
 Features = dict[str, np.ndarray]
 
 
-def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
-    """Returns a function from weights to scores on held-out pictures.
+class Readouts:
+    """Readouts of an encoder's layers on examples that are chosen once.
 
-    Which pictures, and what is done to them, is drawn once, so that scores along a run
-    differ by the weights alone.
+    Which examples, and what is done to them, is drawn once, so that scores along a run differ
+    by the weights alone.
 
     Args:
-      experiment: the parts of a run on pictures.
-      mesh: where to compute.
+      experiment: the parts of the run.
+      placement: where to compute.
+      examples: what is known of.
+      interventions: what can be done to them; None: nothing.
     """
-    reader = _Reader(experiment, mesh)
-    config, source = experiment.config, reader.source
 
-    def evaluate(weights: Weights, *, full: bool) -> dict[str, Any]:
+    def __init__(
+        self,
+        experiment: Experiment,
+        placement: Placement,
+        examples: Examples,
+        interventions: Interventions | None,
+    ) -> None:
+        self._settings = experiment.evaluation
+        self._layers = experiment.encoder.layers
+        self._classes = examples.classes
+        self._interventions = interventions
+        self._reader = _Reader(experiment, placement, examples, interventions)
+        self._seed = experiment.seed
+        self._train = examples.train.choose(self._settings.train_examples, experiment.seed)
+        self._test = examples.test.choose(self._settings.test_examples, experiment.seed)
+
+    @property
+    def unreadable(self) -> set[str]:
+        """Examples that had to be left out so far, and why."""
+        return self._reader.unreadable
+
+    def __call__(self, weights: Weights, *, full: bool) -> Findings:
+        """Returns collapse scores, class readouts and, if `full`, those of interventions.
+
+        Raises:
+          ConfigError: a class has no example to learn from.
+        """
+        train, train_labels = self._reader.read(weights, self._train)
+        test, test_labels = self._reader.read(weights, self._test)
+        findings = collapse_findings(test, self._layers[-1])
+        classes = Findings()
+        if self._classes > 1:
+            bank = {x: probes.Labelled(train[x], train_labels) for x in self._layers}
+            queries = {x: probes.Labelled(test[x], test_labels) for x in self._layers}
+            layers = self._layers if full else self._layers[:1]
+            classes = self._class_readouts(bank, queries, layers)
+            findings.add(self._watched(classes, bank, queries))
+        if full and self._interventions is not None:
+            findings.add(self._intervention_readouts(weights, classes, self._interventions))
+        elif full and self._classes > 1:
+            findings.add(
+                Findings(
+                    {"readouts": _each(classes.scores, lambda x: {"classes": x})},
+                    {"readouts": _each(classes.intervals, lambda x: {"classes": x})},
+                )
+            )
+        return findings
+
+    def _class_readouts(
+        self,
+        bank: dict[str, probes.Labelled],
+        queries: dict[str, probes.Labelled],
+        layers: tuple[str, ...],
+    ) -> Findings:
+        """Returns the accuracy of a linear probe on each of some layers, by layer."""
         try:
-            return scores_of(weights, full)
-        except probes.MissingClassError as error:
-            raise ConfigError(
-                f"eval.train_images={config.eval.train_images} is too few for a class readout: "
-                f"{error}; raise it, or set it to 0 for all"
-            ) from error
-
-    def scores_of(weights: Weights, full: bool) -> dict[str, Any]:
-        train, train_labels = reader.read(weights, reader.train)
-        test, test_labels = reader.read(weights, reader.test)
-        bank = {layer: probes.Labelled(train[layer], train_labels) for layer in FEATURES}
-        queries = {layer: probes.Labelled(test[layer], test_labels) for layer in FEATURES}
-        losses = reader.held_out_losses(weights)
-        scores: dict[str, Any] = {"loss": float(np.mean(losses)) if losses else math.nan}
-        found: dict[str, Any] = {"loss": intervals.mean_interval(losses)}
-        collapse = {layer: monitors.collapse_scores(test[layer]) for layer in FEATURES}
-        scores |= _collapse_scores(collapse)
-        found |= {
-            f"effective_rank_{layer}": own["effective_rank_interval"]
-            for layer, own in collapse.items()
-        }
-        learned = experiment.objective.concentration(weights.params["objective"])
-        if learned is not None:
-            scores["concentration"] = np.sort(np.asarray(learned))[::-1].tolist()
-        classes = {}
-        if source.classes > 1:
-            layers = FEATURES if full else ("backbone",)
-            classes = {
+            accuracies = {
                 layer: probes.class_accuracy(
-                    *_split(bank[layer]), queries[layer], source.classes
+                    *_split(bank[layer]), queries[layer], self._classes
                 ).accuracy
                 for layer in layers
             }
-            class_intervals = {
-                layer: intervals.wilson(accuracy, intervals.effective_examples(test_labels))
-                for layer, accuracy in classes.items()
-            }
-            scores |= {
-                "chance": 1 / source.classes,
-                "probe_accuracy": classes["backbone"],
-                "knn_accuracy": monitors.knn_accuracy(
-                    bank["backbone"],
-                    queries["backbone"],
-                    classes=source.classes,
-                    neighbours=config.eval.neighbours,
-                ),
-            }
-            found |= {
-                "probe_accuracy": class_intervals["backbone"],
-                "knn_accuracy": intervals.wilson(scores["knn_accuracy"], len(test_labels)),
-            }
-        if full:
-            more, more_intervals = _augmentation_readouts(reader, weights)
-            for layer in classes:
-                more["readouts"][layer]["classes"] = classes[layer]
-                more_intervals["readouts"][layer]["classes"] = class_intervals[layer]
-            scores |= more
-            found |= more_intervals
-        problems = health.find_problems(config, test["projector"], loss=scores["loss"])
-        return {
-            **scores,
-            "intervals": found,
-            "unreadable_images": reader.unreadable,
-            "warnings": problems,
-        }
+        except probes.MissingClassError as error:
+            raise ConfigError(
+                f"eval.train_examples={self._settings.train_examples} is too few for a class "
+                f"readout: {error}; raise it, or set it to 0 for all"
+            ) from error
+        examples = intervals.effective_examples(queries[layers[0]].labels)
+        return Findings(
+            dict(accuracies), _each(accuracies, lambda share: intervals.wilson(share, examples))
+        )
 
-    return evaluate
+    def _watched(
+        self,
+        classes: Findings,
+        bank: dict[str, probes.Labelled],
+        queries: dict[str, probes.Labelled],
+    ) -> Findings:
+        """Returns what every evaluation says of the classes: of the first layer."""
+        first = self._layers[0]
+        nearest = monitors.knn_accuracy(
+            bank[first],
+            queries[first],
+            classes=self._classes,
+            neighbours=self._settings.neighbours,
+        )
+        count = len(np.asarray(queries[first].labels))
+        return Findings(
+            {
+                "chance": 1 / self._classes,
+                "probe_accuracy": classes.scores[first],
+                "knn_accuracy": nearest,
+            },
+            {
+                "probe_accuracy": classes.intervals[first],
+                "knn_accuracy": intervals.wilson(nearest, count),
+            },
+        )
+
+    def _intervention_readouts(
+        self, weights: Weights, classes: Findings, interventions: Interventions
+    ) -> Findings:
+        """Returns Table 1's row of each layer, and how well strengths can be read."""
+        chosen = self._settings.readout_strength
+        parts = [
+            part.choose(self._settings.readout_examples, self._seed)
+            for part in (self._train, self._test)
+        ]
+        reader, layers = self._reader, self._layers
+        # By layer and readout: of each test example the share of its two views told correctly.
+        correct: dict[str, dict[str, np.ndarray]] = {layer: {} for layer in layers}
+        strengths: dict[str, dict[str, probes.RegressionProbe]] = {layer: {} for layer in layers}
+        without: list[Features] = []
+        for name in interventions.names:
+            if not without or self._settings.readout_context == "augmented":
+                without = [reader.read_without(weights, part, name) for part in parts]
+            applied = [reader.read_with(weights, part, name, chosen) for part in parts]
+            for layer in layers:
+                correct[layer][name] = _told_correctly(
+                    [features[layer] for features in without],
+                    [features[layer] for features, _ in applied],
+                )
+            if not interventions.has_strength(name):
+                continue
+            if chosen != "drawn":
+                applied = [reader.read_with(weights, part, name, "drawn") for part in parts]
+            for layer in layers:
+                learn, score = (probes.Labelled(x[layer], drawn) for x, drawn in applied)
+                strengths[layer][name] = probes.strength_r2(*_split(learn), score)
+        for row in correct.values():
+            row["average"] = np.mean([row[name] for name in interventions.averaged], axis=0)
+        findings = Findings(
+            {
+                "readouts": _nested(correct, lambda shares: float(shares.mean())),
+                "strength_r2": _nested(strengths, lambda probe: probe.r2),
+                "never_applied": [x for x in interventions.names if not interventions.occurs(x)],
+            },
+            {
+                "readouts": _nested(correct, intervals.clustered_accuracy),
+                "strength_r2": _nested(strengths, lambda probe: probe.interval),
+            },
+        )
+        for layer in classes.scores:
+            findings.scores["readouts"][layer]["classes"] = classes.scores[layer]
+            findings.intervals["readouts"][layer]["classes"] = classes.intervals[layer]
+        return findings
 
 
 class _Reader:
-    """Encodes pictures, as they are or with one augmentation applied to them."""
+    """Encodes examples, as they are or with one intervention applied to them."""
 
-    def __init__(self, experiment: Experiment, mesh: Mesh) -> None:
-        assert isinstance(experiment.source, ImagePairs)
-        config, source = experiment.config, experiment.source
-        self.config, self.source = config, source
-        self.train = choose(source.train, config.eval.train_images, config.seed)
-        self.test = choose(source.test, config.eval.test_images, config.seed)
+    def __init__(
+        self,
+        experiment: Experiment,
+        placement: Placement,
+        examples: Examples,
+        interventions: Interventions | None,
+    ) -> None:
+        self.unreadable: set[str] = set()
         self._experiment = experiment
-        self._mesh = mesh
+        self._placement = placement
+        self._interventions = interventions
+        settings = experiment.evaluation
+        self._context, self._strength = settings.readout_context, settings.readout_strength
         # Every device gets as many rows as any other.
-        self._batch_size = -(-config.eval.batch_size // mesh.size) * mesh.size
-        self._key = rng.stream(config.seed, "readouts")
+        self._batch_size = -(-settings.batch_size // placement.size) * placement.size
+        self._key = rng.stream(experiment.seed, "readouts")
         # Views are made in calls of their own, so that the encoder is compiled only once.
-        self._plain_views = jax.jit(source.plain_views)
-        self._intervene = jax.jit(self._views_with, static_argnames=("readout", "strength"))
+        self._observe = jax.jit(examples.observe)
+        self._intervene = jax.jit(self._views_with, static_argnames=("name", "strength"))
         self._encode = jax.jit(self._encode_layers)
-        self._loss = jax.jit(self._pair_loss)
-        self._unreadable: set[str] = set()
 
-    def read(self, weights: Weights, pictures: ImageSource) -> tuple[Features, np.ndarray]:
-        """Returns the features of pictures without augmentation, and their labels."""
+    def read(self, weights: Weights, examples: ExampleSet) -> tuple[Features, np.ndarray]:
+        """Returns the features of examples as they are, and their labels."""
         parts, labels = [], []
-        for batch in self._batches(pictures):
+        for batch in self._batches(examples):
             keep = np.asarray(batch.mask)
-            parts.append(_rows(self._encode(weights, self._plain_views(batch.image)), keep))
+            parts.append(_rows(self._encode(weights, self._observe(batch)), keep))
             labels.append(np.asarray(batch.label)[keep])
         return _joined(parts), np.concatenate(labels)
 
     def read_with(
-        self, weights: Weights, pictures: ImageSource, readout: str, strength: str
+        self, weights: Weights, examples: ExampleSet, name: str, strength: str
     ) -> tuple[Features, np.ndarray]:
-        """Returns features with an augmentation applied, and how strong it was, [n]."""
+        """Returns features with an intervention applied, and how strong it was, [n]."""
         parts, strengths = [], []
-        for shown, keep in self._shown(pictures, readout, strength):
+        for shown, keep in self._shown(examples, name, strength):
             parts.append(_rows(self._encode(weights, shown.applied), keep))
             strengths.append(np.asarray(shown.strengths)[keep])
         return _joined(parts), np.concatenate(strengths)
 
-    def read_without(self, weights: Weights, pictures: ImageSource, readout: str) -> Features:
-        """Returns features of the same pictures with that augmentation alone left out."""
-        if self.config.eval.readout_context == "clean":
+    def read_without(self, weights: Weights, examples: ExampleSet, name: str) -> Features:
+        """Returns features of the same examples with that intervention alone left out."""
+        if self._context == "clean":
             # The same for every readout.
-            return self.read(weights, pictures)[0]
-        shown = self._shown(pictures, readout, self.config.eval.readout_strength)
+            return self.read(weights, examples)[0]
+        shown = self._shown(examples, name, self._strength)
         return _joined([_rows(self._encode(weights, s.without), keep) for s, keep in shown])
 
     def _shown(
-        self, pictures: ImageSource, readout: str, strength: str
-    ) -> Iterator[tuple[interventions.Intervention, np.ndarray]]:
-        for number, batch in enumerate(self._batches(pictures)):
+        self, examples: ExampleSet, name: str, strength: str
+    ) -> Iterator[tuple[Intervention, np.ndarray]]:
+        for number, batch in enumerate(self._batches(examples)):
             key = jax.random.fold_in(self._key, number)
-            shown = self._intervene(key, batch.image, readout=readout, strength=strength)
+            shown = self._intervene(key, batch, name=name, strength=strength)
             yield shown, np.asarray(batch.mask)
 
-    def held_out_losses(self, weights: Weights) -> list[float]:
-        """Returns the loss of batches of test pictures; none if they fill none."""
-        config = self.config
-        batch_size = config.train.batch_size
-        if len(self.source.test) < batch_size:
-            return []
-        root = rng.stream(config.seed, "held-out loss")
-        held_out = dataclasses.replace(self.source, train=self.source.test)
-        losses = []
-        with held_out.training_batches(batch_size, seed=config.seed) as batches:
-            put = to_devices(batch_sharding(self._mesh))
-            for number in range(config.eval.floor_batches):
-                batch = put(next(batches))
-                losses.append(self._loss(weights, rng.at_step(root, number), batch))
-            self._unreadable.update(batches.unreadable.values())
-        return [float(loss) for loss in losses]
-
-    @property
-    def unreadable(self) -> int:
-        """How many pictures had to be left out so far."""
-        return len(self._unreadable)
-
-    def _batches(self, pictures: ImageSource) -> Iterator[ImageBatch]:
+    def _batches(self, examples: ExampleSet) -> Iterator[Any]:
         with (
-            self.source.evaluation_batches(pictures, self._batch_size) as batches,
-            Prefetch(batches, to_devices(batch_sharding(self._mesh))) as ready,
+            examples.batches(self._placement.rows(self._batch_size)) as batches,
+            Prefetch(batches, self._placement.put_rows) as ready,
         ):
             yield from ready
-            self._unreadable.update(batches.unreadable.values())
+            self.unreadable.update(batches.unreadable.values())
 
-    def _views_with(
-        self, key: Array, images: Array, *, readout: str, strength: Any
-    ) -> interventions.Intervention:
-        context = self.config.eval.readout_context
-        return interventions.intervene(
-            key, images, self.source.spec, readout, strength=strength, context=context
+    def _views_with(self, key: Array, batch: Any, *, name: str, strength: str) -> Intervention:
+        assert self._interventions is not None
+        return self._interventions.intervene(
+            key, batch, name, strength=strength, context=self._context
         )
 
     def _encode_layers(self, weights: Weights, views: Array) -> dict[str, Array]:
-        features, embeddings = self._experiment.encode_layers(weights, views)
-        objective = self._experiment.objective
-        if isinstance(objective, Contrastive) and objective.normalize:
-            # As the loss sees them: their length means nothing to it.
-            embeddings /= jnp.maximum(jnp.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
-        return dict(zip(FEATURES, (features, embeddings), strict=True))
-
-    def _pair_loss(self, weights: Weights, key: Array, batch: ImageBatch) -> Array:
-        pairs = shard_batch(self._mesh, self._experiment.pairs(key, batch))
-        return self._experiment.loss(weights, pairs, self._mesh)
+        layers = dict(self._experiment.layers(weights, views))
+        last = self._experiment.encoder.layers[-1]
+        layers[last] = self._experiment.objective.compared(layers[last])
+        return layers
 
 
-def _augmentation_readouts(
-    reader: _Reader, weights: Weights
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns Table 1's row of each layer without classes, how well strengths can be read, and
-    the intervals of both.
-    """
-    config = reader.config
-    train = choose(reader.train, config.eval.readout_images, config.seed)
-    test = choose(reader.test, config.eval.readout_images, config.seed)
-    # By layer and readout: of each test picture the share of its two views told correctly.
-    correct: dict[str, dict[str, np.ndarray]] = {layer: {} for layer in FEATURES}
-    strengths: dict[str, dict[str, probes.RegressionProbe]] = {layer: {} for layer in FEATURES}
-
-    chosen = config.eval.readout_strength
-    without: list[Features] = []
-    for readout in interventions.READOUTS:
-        if not without or config.eval.readout_context == "augmented":
-            without = [reader.read_without(weights, part, readout) for part in (train, test)]
-        applied = [reader.read_with(weights, part, readout, chosen) for part in (train, test)]
-        for layer in FEATURES:
-            correct[layer][readout] = _told_correctly(
-                [features[layer] for features in without],
-                [features[layer] for features, _ in applied],
-            )
-        if not interventions.has_strength(readout):
-            continue
-        if chosen != "drawn":
-            applied = [reader.read_with(weights, part, readout, "drawn") for part in (train, test)]
-        for layer in FEATURES:
-            learn, score = (probes.Labelled(features[layer], drawn) for features, drawn in applied)
-            strengths[layer][readout] = probes.strength_r2(*_split(learn), score)
-    for row in correct.values():
-        row["average"] = np.mean([row[name] for name in AVERAGED], axis=0)
-    spec = reader.source.spec
-    scores = {
-        "readouts": _nested(correct, lambda shares: float(shares.mean())),
-        "strength_r2": _nested(strengths, lambda probe: probe.r2),
-        "never_applied": [
-            name for name in interventions.READOUTS if not interventions.occurs(spec, name)
-        ],
-    }
-    return scores, {
-        "readouts": _nested(correct, intervals.clustered_accuracy),
-        "strength_r2": _nested(strengths, lambda probe: probe.interval),
-    }
+def _each(values: dict[str, Any], change: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: change(value) for name, value in values.items()}
 
 
 def _nested(values: dict[str, dict[str, Any]], change: Callable[[Any], Any]) -> dict[str, Any]:
     """Returns what `change` makes of every value, by layer and readout."""
-    return {
-        layer: {name: change(value) for name, value in own.items()} for layer, own in values.items()
-    }
+    return {layer: _each(own, change) for layer, own in values.items()}
 
 
 def _told_correctly(without: list[np.ndarray], applied: list[np.ndarray]) -> np.ndarray:
-    """Returns for each picture how many of its two views a probe tells correctly, as a share.
+    """Returns for each example how many of its two views a probe tells correctly, as a share.
 
     Args:
-      without: features of the pictures to learn from and of those to be tested on.
-      applied: the same with the augmentation.
+      without: features of the examples to learn from and of those to be tested on.
+      applied: the same with the intervention.
     """
 
     def both(part: int, rows: slice) -> probes.Labelled:
@@ -307,16 +304,6 @@ def _split(train: probes.Labelled) -> tuple[probes.Labelled, probes.Labelled]:
     return fit, validation
 
 
-def _collapse_scores(by_layer: dict[str, monitors.CollapseScores]) -> dict[str, Any]:
-    projector = by_layer["projector"]
-    return {
-        **{f"effective_rank_{layer}": own["effective_rank"] for layer, own in by_layer.items()},
-        "spread_min": projector["spread_min"],
-        "spread_median": projector["spread_median"],
-        "spread": projector["spread"].tolist(),
-    }
-
-
 def _cut(count: int) -> tuple[slice, slice]:
     """Returns the rows that fit a probe, and those that choose its penalty."""
     first = count - max(1, round(_VALIDATION_SHARE * count))
@@ -328,4 +315,4 @@ def _rows(features: dict[str, Array], keep: np.ndarray) -> Features:
 
 
 def _joined(parts: list[Features]) -> Features:
-    return {layer: np.concatenate([part[layer] for part in parts]) for layer in FEATURES}
+    return {layer: np.concatenate([part[layer] for part in parts]) for layer in parts[0]}

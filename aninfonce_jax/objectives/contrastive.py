@@ -48,6 +48,10 @@ class Contrastive(Objective):
         """Returns the loss of an anchor to which all its keys are alike."""
         return math.log(self.keys(batch_size))
 
+    def largest_gain(self, batch_size: int) -> float:
+        """Returns the gain of an anchor that is sure of its positive."""
+        return math.log(self.keys(batch_size))
+
 
 def _perfect_loss(score: PowerScore, negatives: Negatives) -> Callable[[Array, Array], Array]:
     """Returns the loss of the true latents under the true score; see `Objective.floor`."""
@@ -103,9 +107,22 @@ class InfoNCE(Contrastive):
         loss = over_mesh(contrast.infonce_loss, placement.mesh, DATA_AXIS)
         return loss(view1, view2, temperature=temperature, **_settings(self))
 
+    @property
+    def compares_directions(self) -> bool:
+        """Whether embeddings are compared on the unit sphere."""
+        return self.normalize
+
     def compared(self, embeddings: Array) -> Array:
         """Returns embeddings on the unit sphere, if that is where they are compared."""
         return _on_sphere(embeddings) if self.normalize else embeddings
+
+    def largest_gain(self, batch_size: int) -> float:
+        """Returns the gain of an anchor that is sure of its positive, as far as τ allows."""
+        gain = super().largest_gain(batch_size)
+        if self.normalize and not self.train_temperature:
+            # Cosines lie between -1 and 1, so that scores can't differ by more.
+            gain = min(gain, 2 / self.temperature)
+        return gain
 
     def concentration(self, params: Params, dim: int) -> Array | None:
         """Returns a trained 1/τ, which counts for every factor alike."""
@@ -152,6 +169,11 @@ class AnInfoNCE(Contrastive):
         """Returns the loss of embeddings [batch, dim] that are spread over the devices."""
         loss = over_mesh(contrast.aninfonce_loss, placement.mesh, DATA_AXIS)
         return loss(view1, view2, self._positive(params), **_settings(self))
+
+    @property
+    def compares_directions(self) -> bool:
+        """Whether embeddings are compared on the unit sphere."""
+        return self.normalize
 
     def compared(self, embeddings: Array) -> Array:
         """Returns embeddings on the unit sphere, if that is where they are compared."""

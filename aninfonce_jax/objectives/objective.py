@@ -5,6 +5,7 @@ a function that encodes, and so may encode as many views as it wants.
 """
 
 import abc
+import math
 from collections.abc import Callable, Mapping
 
 import jax.numpy as jnp
@@ -73,6 +74,16 @@ class Objective(abc.ABC):
         """Returns the loss of embeddings that tell nothing; None where that is not known."""
         del batch_size
         return None
+
+    def largest_gain(self, batch_size: int) -> float:
+        """Returns how far below chance the loss could fall at the most."""
+        del batch_size
+        return math.inf
+
+    @property
+    def compares_directions(self) -> bool:
+        """Whether the length of an embedding means nothing to the loss."""
+        return False
 
 
 def join_views(pairs: Pairs) -> Array:

@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.report.runs import as_number, interval_of
 from aninfonce_jax.files import write_bytes, write_json
+from aninfonce_jax.report.groups import objective_name
+from aninfonce_jax.report.runs import as_number, interval_of
 
 FEATURES = ("backbone", "projector")
 # The five that the paper reads out and averages.
@@ -92,3 +93,21 @@ def _csv_cell(value: Any) -> str:
     if isinstance(value, str):
         return value
     return f"{value:.1f}" if math.isfinite(value) else ""
+
+
+def tabulate(workdir: pathlib.Path) -> list[dict[str, Any]]:
+    """Writes the readouts of a run as a table, beside its other files.
+
+    Returns:
+      The rows of `table_rows`; none for a run without readouts.
+    """
+    saved = workdir_lib.read_saved(workdir)
+    scores = workdir_lib.read_eval(workdir, saved.hash).scores
+    if "readouts" not in scores:
+        return []
+    objective = saved.values.get("objective")
+    kind = objective.get("kind") if isinstance(objective, Mapping) else None
+    rows = table_rows(objective_name(str(kind)), scores)
+    with workdir_lib.hold(workdir):
+        write_table(workdir, rows)
+    return rows

@@ -5,10 +5,10 @@ words, beside the scores.
 """
 
 import math
+from typing import Protocol
 
 import numpy as np
 
-from aninfonce_jax.config.schema import Config, ObjectiveConfig
 from aninfonce_jax.scores import monitors
 
 # A loss is at chance if it is below it by less than this share of what could be gained. It is
@@ -22,9 +22,27 @@ _ONE_DIRECTION = 1.2
 _NO_R2 = 0.01
 
 
+class Gain(Protocol):
+    """What an objective tells of its own loss."""
+
+    @property
+    def compares_directions(self) -> bool:
+        """Whether the length of an embedding means nothing to it."""
+        ...
+
+    def chance(self, batch_size: int) -> float | None:
+        """The loss of embeddings that tell nothing; None where that is not known."""
+        ...
+
+    def largest_gain(self, batch_size: int) -> float:
+        """How far below chance the loss could fall at the most."""
+        ...
+
+
 def find_problems(
-    config: Config,
-    embeddings: np.ndarray,
+    objective: Gain,
+    batch_size: int,
+    embeddings: np.ndarray | None,
     *,
     loss: float,
     loss_floor: float | None = None,
@@ -33,64 +51,51 @@ def find_problems(
     """Returns what is wrong with a network, in sentences; none if it is well.
 
     Args:
-      config: of the run.
-      embeddings: of samples, as the objective gets them, [samples, dim].
-      loss: on held-out pairs.
+      objective: of the run.
+      batch_size: of the run.
+      embeddings: of samples, as the objective gets them, [samples, dim]; None: not known.
+      loss: on held-out pairs; NaN where there are none.
       loss_floor: what a perfect encoder would reach, where it is known.
       r2: how much of the true latents is in the embeddings, where they are known.
     """
     problems = []
-    objective = config.objective
-    if objective.kind == "supervised":
+    chance = objective.chance(batch_size)
+    if chance is None:
         if r2 is not None and not r2 >= _NO_R2:
             problems.append(
                 f"R² is {r2:.2g}: the network has learned nothing yet, or its embeddings have "
                 "collapsed; lower the learning rate, or train longer"
             )
-    elif is_at_chance(objective, config.train.batch_size, loss, loss_floor):
+    elif is_at_chance(chance, objective.largest_gain(batch_size), loss, loss_floor):
         problems.append(
-            f"the held-out loss, {loss:.4g}, is that of chance, "
-            f"{chance_loss(objective, config.train.batch_size):.4g}: the network has learned "
-            "nothing yet, or has collapsed; lower the learning rate, or train longer"
+            f"the held-out loss, {loss:.4g}, is that of chance, {chance:.4g}: the network has "
+            "learned nothing yet, or has collapsed; lower the learning rate, or train longer"
         )
-    return problems + _collapse(embeddings, on_sphere=_compares_directions(objective))
-
-
-def chance_loss(objective: ObjectiveConfig, batch_size: int) -> float:
-    """Returns the loss of a contrastive objective that can't tell any key from another.
-
-    It is log K for K keys, the positive and its negatives, whatever their hardness. A mean over
-    the keys has divided by their number already.
-    """
-    averages_keys = objective.kind == "lp" and objective.reduction == "logmeanexp"
-    return 0.0 if averages_keys else math.log(_keys(objective, batch_size))
+    if embeddings is None:
+        return problems
+    return problems + _collapse(embeddings, on_sphere=objective.compares_directions)
 
 
 def is_at_chance(
-    objective: ObjectiveConfig, batch_size: int, loss: float, loss_floor: float | None = None
+    chance: float, largest_gain: float, loss: float, loss_floor: float | None = None
 ) -> bool:
     """Returns whether a contrastive loss is no better than chance.
 
-    Where even a perfect encoder could hardly gain anything, there is nothing to miss.
+    Where even a perfect encoder could hardly gain anything, there is nothing to miss; and
+    nothing is known of a loss that was not measured.
+
+    Args:
+      chance: the loss of embeddings that tell nothing.
+      largest_gain: how far below it the loss could fall at the most.
+      loss: that of the run.
+      loss_floor: that of a perfect encoder, where it is known.
     """
-    chance = chance_loss(objective, batch_size)
-    possible = math.log(_keys(objective, batch_size))
-    if objective.kind == "infonce" and objective.normalize and not objective.train_temperature:
-        # Cosines lie between -1 and 1, so that scores can't differ by more.
-        possible = min(possible, 2 / objective.temperature)
-    least = _NOTHING_GAINED * possible
+    if math.isnan(loss):
+        return False
+    least = _NOTHING_GAINED * largest_gain
     if loss_floor is not None and chance - loss_floor < 2 * least:
         return False
     return not chance - loss >= least
-
-
-def _keys(objective: ObjectiveConfig, batch_size: int) -> int:
-    """Returns how many keys an anchor has, with its positive."""
-    return 2 * batch_size - 1 if objective.negatives == "both" else batch_size
-
-
-def _compares_directions(objective: ObjectiveConfig) -> bool:
-    return objective.kind in ("aninfonce", "infonce") and objective.normalize
 
 
 def _collapse(embeddings: np.ndarray, *, on_sphere: bool) -> list[str]:

@@ -5,8 +5,8 @@ The one home of these for the console, the tables, the report and its sentences.
 
 import dataclasses
 import math
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 from aninfonce_jax.scores.intervals import Interval, is_above
 
@@ -64,7 +64,7 @@ PERCENT = Form(1, 100.0, "%")
 # A rank, or a number in per cent under a heading that says so.
 ONE_DECIMAL = Form(1)
 
-Table = Literal["recovery", "features"]
+Table = Literal["recovery", "features", "pairs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,10 +75,12 @@ class Score:
       key: what `eval.json` and `metrics.jsonl` call it.
       group: the heading over its column and its neighbours' in the report.
       label: the heading of its column there.
-      tables: the tables of the report that show it: "recovery" of latents, or of "features".
+      tables: those of the report that show it: "recovery" of latents, of "features" of
+        examples, or of mere "pairs".
       form: how it is written.
       better: which values are better; "" where a difference means neither.
       console: the heading of its column on the console; "" if it is not shown there.
+      progress: its name beside the progress line; "" if it is not shown there.
     """
 
     key: str
@@ -88,14 +90,21 @@ class Score:
     form: Form = PLAIN
     better: Literal["higher", "lower", ""] = ""
     console: str = ""
+    progress: str = ""
 
 
 _R2, _MCC, _ACCURACY, _RANK = "R² of the factors", "MCC", "class accuracy", "effective rank"
 
 SCORES = (
-    Score("r2", _R2, "all", ("recovery",), better="higher", console="R²"),
-    Score("r2_content", _R2, "content", ("recovery",), better="higher", console="R²\ncontent"),
-    Score("r2_style", _R2, "style", ("recovery",), better="higher", console="R²\nstyle"),
+    Score("r2", _R2, "all", ("recovery",), better="higher", console="R²", progress="R²"),
+    Score(
+        "r2_content", _R2, "content", ("recovery",), better="higher", console="R²\ncontent",
+        progress="content R²",
+    ),
+    Score(
+        "r2_style", _R2, "style", ("recovery",), better="higher", console="R²\nstyle",
+        progress="style R²",
+    ),
     Score("mcc_pearson", _MCC, "Pearson", ("recovery",), better="higher", console="MCC"),
     Score("mcc_spearman", _MCC, "Spearman", ("recovery",), better="higher"),
     # Λ̂ is a number of the network's own, not measured on examples: it has no interval.
@@ -103,13 +112,48 @@ SCORES = (
         "concentration_error", "learned Λ", "error", ("recovery",), PERCENT, "lower",
         "worst\nΛ̂ error",
     ),
-    Score("knn_accuracy", _ACCURACY, "k-NN", ("features",), PERCENT, "higher", "k-NN"),
-    Score("probe_accuracy", _ACCURACY, "probe", ("features",), PERCENT, "higher", "linear\nprobe"),
+    Score(
+        "knn_accuracy", _ACCURACY, "k-NN", ("features",), PERCENT, "higher", "k-NN",
+        "k-NN accuracy",
+    ),
+    Score(
+        "probe_accuracy", _ACCURACY, "probe", ("features",), PERCENT, "higher", "linear\nprobe",
+        "probe accuracy",
+    ),
     Score("effective_rank_backbone", _RANK, "backbone", ("features",), ONE_DECIMAL),
     Score("effective_rank_projector", _RANK, "projector", ("features",), ONE_DECIMAL),
-    Score("loss", "loss", "held out", ("recovery", "features"), console="loss"),
+    Score("effective_rank", _RANK, "embeddings", ("pairs",), ONE_DECIMAL),
+    Score(
+        "loss", "loss", "held out", ("recovery", "features", "pairs"), console="loss",
+        progress="loss",
+    ),
     Score("loss_floor", "loss", "floor", ("recovery",), console="floor"),
 )  # fmt: skip
+
+# Entries of `eval.json` that are too long for every row of the metrics.
+DETAILS = (
+    "map",
+    "concentration_true",
+    "spread",
+    "readouts",
+    "strength_r2",
+    "never_applied",
+    "untrained",
+    "warnings",
+    "intervals",
+)
+# Scores of the start that later evaluations repeat: what the network shows untrained.
+OF_UNTRAINED = ("readouts", "strength_r2")
+# What tells the best checkpoint, by what is known; without any of these the held-out loss does.
+_BEST = ("r2", "knn_accuracy")
+
+
+def goodness(scores: Mapping[str, Any]) -> float:
+    """How good an evaluation is, compared with others of the same run; higher is better."""
+    for key in _BEST:
+        if scores.get(key) is not None:
+            return float(scores[key])
+    return -float(scores.get("loss", math.nan))
 
 
 def scores_of(table: Table) -> list[Score]:

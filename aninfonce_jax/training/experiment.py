@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from aninfonce_jax import rng
+from aninfonce_jax.config import fingerprint_values
 from aninfonce_jax.config.schema import CheckpointConfig, EvalConfig, LogConfig
 from aninfonce_jax.models.encoder import PARAMS, Encoder, Layers, as_encoder, embedding_dim
 from aninfonce_jax.objectives.objective import Objective
@@ -18,6 +19,7 @@ from aninfonce_jax.sources.source import Source
 from aninfonce_jax.training.microbatch import microbatched
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
+from aninfonce_jax.workdir import MADE_IN_CODE
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,16 @@ class Experiment:
         object.__setattr__(self, "encoder", as_encoder(self.encoder))
         if not self.description:
             object.__setattr__(self, "description", self._describe())
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of all that the result depends on, as far as the description tells."""
+        return fingerprint_values(self.description)
+
+    @functools.cached_property
+    def dispatch_steps(self) -> int:
+        """How many steps at most go into one call to the device: one, where the host feeds."""
+        return self.steps_per_dispatch if self.source.fed(self.batch_size) is None else 1
 
     @functools.cached_property
     def embedding_dim(self) -> int:
@@ -120,6 +132,7 @@ class Experiment:
         parts = ("source", "encoder", "objective")
         numbers = ("name", "seed", "steps", "batch_size", "microbatches", "ema_decay")
         return {
+            "made_by": MADE_IN_CODE,
             **{name: getattr(self, name) for name in numbers},
             **{name: {"kind": type(getattr(self, name)).__name__} for name in parts},
             "eval": dataclasses.asdict(self.evaluation),

@@ -16,7 +16,7 @@ class Feed:
     step is also its place in the data. A source that is not fed gives None for every step.
 
     Args:
-      source: where the batches come from.
+      source: where the batches come from; None: no step is left to be fed.
       batch_size: over all devices.
       seed: of the order.
       step: the step that comes next.
@@ -24,11 +24,11 @@ class Feed:
     """
 
     def __init__(
-        self, source: Source, batch_size: int, *, seed: int, step: int, placement: Placement
+        self, source: Source | None, batch_size: int, *, seed: int, step: int, placement: Placement
     ) -> None:
         self._host: HostFeed | None = None
         self._ready: Prefetch[PyTree] | None = None
-        if source.fed(batch_size) is not None:
+        if source is not None and source.fed(batch_size) is not None:
             self._host = source.open_feed(placement.rows(batch_size), seed=seed, step=step)
             self._ready = Prefetch(self._host, placement.put_rows, start=step)
 

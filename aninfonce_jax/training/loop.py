@@ -1,67 +1,48 @@
 """The training loop: resume, step, evaluate, save, stop.
 
-One loop for every experiment. It knows nothing of data or losses: it is handed an
-experiment and a function that evaluates parameters, and it deals with time, files and
-signals.
+One loop for every experiment. It is handed an experiment and a function that evaluates
+weights, and deals with time, files and signals.
 """
 
+import contextlib
 import dataclasses
 import functools
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, Sharding
 
-from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config.schema import Config
-from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.placement import Placement, on
+from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
-from aninfonce_jax.training.feed import Feed, NoFeed
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.feed import Feed
 from aninfonce_jax.training.metrics import MetricWriter
 from aninfonce_jax.training.progress import Progress, ProgressMode
-from aninfonce_jax.training.state import Experiment, TrainState, build_experiment
+from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.training.step import Metrics, Step, make_train_step
 from aninfonce_jax.types import Array, Weights
+
+# What checkpoints call the number that tells the best of them.
+_GOODNESS = "goodness"
 
 
 class Evaluate(Protocol):
     """Weights -> scores to write down: numbers, lists and, as details, what JSON holds."""
 
     def __call__(self, weights: Weights, *, full: bool) -> Mapping[str, Any]:
-        """Returns the scores; `full`: those too that only the ends of a run are worth."""
+        """Returns the scores; `full`: also those that take too long for every evaluation."""
         ...
 
 
-# Scores that go to `eval.json` alone, not into every row of the metrics.
-DETAILS = (
-    "map",
-    "concentration_true",
-    "spread",
-    "readouts",
-    "strength_r2",
-    "never_applied",
-    "untrained",
-    "warnings",
-    "intervals",
-)
-# Scores shown beside the progress line, in this order, where they exist, and their names there.
-_SHOWN = {
-    "loss": "loss",
-    "r2": "R²",
-    "r2_content": "content R²",
-    "r2_style": "style R²",
-    "knn_accuracy": "k-NN accuracy",
-    "probe_accuracy": "probe accuracy",
-}
-# Scores of the start that the last evaluation repeats: what the network shows untrained.
-_UNTRAINED = ("readouts", "strength_r2")
+MakeEvaluate = Callable[[Experiment, Placement], Evaluate]
 
 
 class DivergedError(RuntimeError):
@@ -72,27 +53,32 @@ class UnfinishedError(RuntimeError):
     """A run came to its end without its last step, evaluation or checkpoint."""
 
 
-def best_score(config: Config) -> str:
-    """Returns the score that tells a run's best checkpoint."""
-    return "knn_accuracy" if config.has_images else "r2"
+def open_checkpoints(workdir: Path, experiment: Experiment, run: str = "") -> Checkpoints:
+    """Returns the checkpoints of the run in `workdir`.
 
-
-def open_checkpoints(workdir: Path, config: Config) -> Checkpoints:
-    """Returns the checkpoints of the run in `workdir`; `config` is what it was trained with."""
+    Args:
+      workdir: where the run lives.
+      experiment: the run.
+      run: the fingerprint that its checkpoints carry; by default the experiment's own.
+    """
     return Checkpoints(
         workdir / workdir_lib.CHECKPOINT_FOLDER,
-        keep=config.checkpoint.keep,
-        best_metric=best_score(config),
-        run=config_lib.fingerprint(config),
+        keep=experiment.checkpoint.keep,
+        best_metric=_GOODNESS,
+        run=run or experiment.fingerprint,
     )
 
 
-def next_look(step: int, config: Config) -> int:
+def next_look(step: int, experiment: Experiment) -> int:
     """Returns the step up to which the device may go on without the host looking at it."""
-    intervals = (config.log.every, config.eval.every, config.checkpoint.every)
+    intervals = (
+        experiment.log.every,
+        experiment.evaluation.every,
+        experiment.checkpoint.every,
+    )
     return min(
-        step + config_lib.dispatch_steps(config),
-        config.train.steps,
+        step + experiment.dispatch_steps,
+        experiment.steps,
         *((step // every + 1) * every for every in intervals),
     )
 
@@ -102,12 +88,10 @@ def count_parameters(state: TrainState) -> int:
     return sum(x.size for x in jax.tree.leaves(state.params))
 
 
-def abstract_state(experiment: Experiment, sharding: Sharding) -> TrainState:
+def abstract_state(experiment: Experiment, placement: Placement) -> TrainState:
     """Returns shapes, dtypes and placement of the state, to restore into."""
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding),
-        jax.eval_shape(experiment.init_state),
-    )
+    state: TrainState = on(placement.whole, jax.eval_shape(experiment.init_state))
+    return state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,23 +103,25 @@ class TrainResult:
 
 
 def train(
-    config: Config,
-    workdir: Path,
-    make_evaluate: Callable[[Experiment, Mesh], Evaluate],
+    experiment: Experiment,
+    workdir: Path | None,
+    make_evaluate: MakeEvaluate,
     *,
+    placement: Placement,
     stop: StopSignal,
-    progress_mode: ProgressMode = "auto",
+    progress: ProgressMode = "auto",
     label: str = "",
     command: str = "",
 ) -> TrainResult:
-    """Trains to the end of `config`, from wherever the run in `workdir` stands.
+    """Trains to the end of an experiment, from wherever the run in `workdir` stands.
 
     Args:
-      config: the run.
-      workdir: where its files are, or are to be.
-      make_evaluate: builds the evaluation from the experiment and its mesh.
+      experiment: the run.
+      workdir: where its files are, or are to be; None: nothing is kept.
+      make_evaluate: builds the evaluation from the experiment and its placement.
+      placement: where to run.
       stop: says when to save and leave.
-      progress_mode: `auto`, `rich`, `plain` or `off`.
+      progress: `auto`, `rich`, `plain` or `off`.
       label: what the progress line calls the run.
       command: what to type to repeat the run, for its report.
 
@@ -143,65 +129,78 @@ def train(
       The last state and its scores.
 
     Raises:
-      ConfigError: if the config does not fit the machine or the work directory.
+      ConfigError: if the experiment does not fit the machine or the work directory.
       CheckpointError: if there are checkpoints but none of this run is whole, or one can't be
         written.
       DivergedError: if the loss stopped being finite.
       Preempted: if `stop` was requested, even if the last step is done.
       UnfinishedError: if the last step was not reached, evaluated and saved.
     """
-    mesh = make_mesh(
-        config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    with contextlib.ExitStack() as stack:
+        bar = stack.enter_context(Progress(experiment.steps, mode=progress, label=label))
+        folder = stack.enter_context(_folder(workdir))
+        stack.enter_context(workdir_lib.claimed(folder, experiment.description, command))
+        checkpoints = stack.enter_context(open_checkpoints(folder, experiment))
+        restored = checkpoints.restore_latest(abstract_state(experiment, placement))
+        if restored is None:
+            state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
+        else:
+            state = restored.state
+        start = int(state.step)
+        workdir_lib.undo_eval(folder, start)
+        bar.start_from(start)
+        feed = stack.enter_context(_open_feed(experiment, start, placement))
+        writer = stack.enter_context(
+            MetricWriter(
+                folder,
+                tensorboard=experiment.log.tensorboard,
+                wandb_project=experiment.log.wandb_project,
+                wandb_config=experiment.description,
+                resume_step=start,
+                expected_rows=None if restored is None else restored.extra.get("rows"),
+            )
+        )
+        if writer.mended:
+            bar.warn(writer.mended)
+        session = _Session(
+            experiment,
+            folder,
+            checkpoints,
+            stop,
+            functools.cache(lambda: make_evaluate(experiment, placement)),
+            feed,
+            writer,
+            bar,
+        )
+        if restored is not None:
+            session.restore(restored)
+        stop.raise_if_requested("stopped while setting up")
+        return session.run(state, make_train_step(experiment, placement))
+
+
+@contextlib.contextmanager
+def _folder(workdir: Path | None) -> Iterator[Path]:
+    """Gives the work directory, or one that is gone afterwards."""
+    if workdir is not None:
+        yield workdir
+        return
+    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as folder:
+        yield Path(folder)
+
+
+def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:
+    return Feed(
+        experiment.source if step < experiment.steps else None,
+        experiment.batch_size,
+        seed=experiment.seed,
+        step=step,
+        placement=placement,
     )
-    last = config.train.steps
-    with (
-        Progress(last, mode=progress_mode, label=label) as bar,
-        workdir_lib.claimed(workdir, config, command),
-    ):
-        bar.status("opening the data" if config.has_images else "setting up the process")
-        experiment = build_experiment(config)
-        whole = replicated(mesh)
-        with open_checkpoints(workdir, config) as checkpoints:
-            restored = checkpoints.restore_latest(abstract_state(experiment, whole))
-            if restored is None:
-                state = jax.jit(experiment.init_state, out_shardings=whole)()
-            else:
-                state = restored.state
-            start = int(state.step)
-            workdir_lib.undo_eval(workdir, start)
-            bar.start_from(start)
-            with (
-                experiment.open_feed(start, mesh) if start < last else NoFeed() as feed,
-                MetricWriter(
-                    workdir,
-                    tensorboard=config.log.tensorboard,
-                    wandb_project=config.log.wandb_project,
-                    wandb_config=config_lib.to_dict(config),
-                    resume_step=start,
-                    expected_rows=None if restored is None else restored.extra.get("rows"),
-                ) as writer,
-            ):
-                if writer.mended:
-                    bar.warn(writer.mended)
-                session = _Session(
-                    config,
-                    workdir,
-                    checkpoints,
-                    stop,
-                    functools.cache(lambda: make_evaluate(experiment, mesh)),
-                    feed,
-                    writer,
-                    bar,
-                )
-                if restored is not None:
-                    session.restore(restored)
-                stop.raise_if_requested("stopped while setting up")
-                return session.run(state, make_train_step(experiment, mesh))
 
 
 def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns what later evaluations repeat of the first, with intervals; None if nothing."""
-    kept = {name: scores[name] for name in _UNTRAINED if name in scores}
+    kept = {name: scores[name] for name in registry.OF_UNTRAINED if name in scores}
     found = scores.get("intervals", {})
     own = {name: found[name] for name in kept if name in found}
     return {**kept, "intervals": own} if kept else None
@@ -212,7 +211,7 @@ class _Session:
 
     def __init__(
         self,
-        config: Config,
+        experiment: Experiment,
         workdir: Path,
         checkpoints: Checkpoints,
         stop: StopSignal,
@@ -221,7 +220,7 @@ class _Session:
         writer: MetricWriter,
         progress: Progress,
     ) -> None:
-        self.config = config
+        self.experiment = experiment
         self.workdir = workdir
         self.checkpoints = checkpoints
         self.stop = stop
@@ -248,10 +247,10 @@ class _Session:
         """Takes over what an earlier session saved beside its state."""
         for problem in restored.problems:
             self.progress.warn(problem)
-        extra, last = restored.extra, self.config.train.steps
+        extra, last = restored.extra, self.experiment.steps
         if restored.step > last:
             raise CheckpointError(
-                f"the checkpoint of step {restored.step} lies beyond train.steps={last}"
+                f"the checkpoint of step {restored.step} lies beyond the last step, {last}"
             )
         stand = "finished already," if restored.step == last else "going on from"
         self.progress.message(f"{stand} step {restored.step} of {last} in {self.workdir}")
@@ -264,8 +263,8 @@ class _Session:
 
     def run(self, state: TrainState, step_fn: Step) -> TrainResult:
         """Steps to the end."""
-        config = self.config
-        last = config.train.steps
+        experiment = self.experiment
+        last = experiment.steps
         step = int(state.step)
         if not self.history:
             self.progress.status("scoring the untrained network, for comparison")
@@ -274,18 +273,18 @@ class _Session:
         if step < last:
             self.progress.status("compiling the training step, once")
         while step < last:
-            count = next_look(step, config) - step
+            count = next_look(step, experiment) - step
             state, metrics = step_fn(state, next(self.feed), count)
             step += count
             self._interval.append((metrics, count))
-            if self._is_due(step, config.log.every):
+            if self._is_due(step, experiment.log.every):
                 self._log(step, state)
             elif self.progress.due:
                 self.progress.update(step, loss=self._known_loss())
             self._known_losses = metrics["loss"], count
-            if self._is_due(step, config.eval.every):
+            if self._is_due(step, experiment.evaluation.every):
                 self._evaluate(step, state)
-            if self._is_due(step, config.checkpoint.every):
+            if self._is_due(step, experiment.checkpoint.every):
                 self._save(step, state)
             if self.stop.requested:
                 self._save(step, state)
@@ -297,7 +296,7 @@ class _Session:
         return TrainResult(state, self.history[-1])
 
     def _is_due(self, step: int, every: int) -> bool:
-        return step % every == 0 or step == self.config.train.steps
+        return step % every == 0 or step == self.experiment.steps
 
     def _known_loss(self) -> float | None:
         """Returns the mean loss of a call that the device has done with."""
@@ -317,14 +316,14 @@ class _Session:
             self.progress.warn(warning)
 
     def _read_scores(self, step: int) -> workdir_lib.Evaluation:
-        found = workdir_lib.read_eval(self.workdir, config_lib.fingerprint(self.config))
+        found = workdir_lib.read_eval(self.workdir, self.experiment.fingerprint)
         if not found.problem and found.scores.get("step") != step:
             return workdir_lib.Evaluation({}, f"{workdir_lib.EVAL_FILE} is not of step {step}")
         return found
 
     def _require_end(self, step: int) -> None:
         """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
-        last = self.config.train.steps
+        last = self.experiment.steps
         evaluated, saved = self.history[-1]["step"], self.checkpoints.latest_step
         if not step == evaluated == saved == last:
             raise UnfinishedError(
@@ -339,7 +338,7 @@ class _Session:
         now = time.monotonic()
         seconds, self._last_log = now - self._last_log, now
         pace = {"steps_per_second": values["loss"].size / seconds}
-        if self.config.has_images:
+        if not self.feed.is_empty:
             pace |= self._feed_metrics(seconds, pace["steps_per_second"])
         self.writer.write(step, "train", {**means, **pace})
         # Looks at the row before, which is there already, so that the device is not kept waiting.
@@ -350,17 +349,17 @@ class _Session:
         self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
     def _feed_metrics(self, seconds: float, steps_per_second: float) -> dict[str, float]:
-        """Returns how fast pictures went through, and whether the device had to wait for them."""
+        """Returns how fast examples went through, and whether the device had to wait for them."""
         waited, self._waited = self.feed.waited - self._waited, self.feed.waited
         return {
-            "images_per_second": steps_per_second * self.config.train.batch_size,
+            "examples_per_second": steps_per_second * self.experiment.batch_size,
             "data_wait_share": waited / seconds,
-            "unreadable_images": self.feed.unreadable,
+            "unreadable_examples": self.feed.unreadable,
         }
 
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
-        full = step in (0, self.config.train.steps)
+        full = step in (0, self.experiment.steps)
         if full and step > 0:
             self.progress.status("scoring the trained network")
         with self.progress.pause():
@@ -372,7 +371,7 @@ class _Session:
             scores.pop("warnings", None)  # nobody expects an untrained network to know anything
         elif self.untrained is not None:
             scores["untrained"] = self.untrained
-        row = {name: value for name, value in scores.items() if name not in DETAILS}
+        row = {name: value for name, value in scores.items() if name not in registry.DETAILS}
         if not self.history or self.history[-1]["step"] < step:
             self.history.append(row)
             self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
@@ -382,13 +381,17 @@ class _Session:
         workdir_lib.write_eval(
             self.workdir,
             {**scores, **numbers},
-            config_lib.fingerprint(self.config),
+            self.experiment.fingerprint,
             self.writer.rows,
         )
-        shown = {_SHOWN[k]: row[k] for k in _SHOWN if row.get(k) is not None}
+        shown = {
+            score.progress: row[score.key]
+            for score in registry.SCORES
+            if score.progress and row.get(score.key) is not None
+        }
         loss = self._known_loss() if step > 0 else None
         self.progress.update(step, shown, loss=loss, force=True)
-        if step < self.config.train.steps:  # at the end it is said in any case
+        if step < self.experiment.steps:  # at the end it is said in any case
             self._warn_once(scores.get("warnings", ()))
 
     def _warn_once(self, warnings: Sequence[str]) -> None:
@@ -409,8 +412,6 @@ class _Session:
             step,
             state,
             extra={
-                # A batch is a function of its number: the position is the step itself.
-                "data_position": step,
                 "history": self.history,
                 # Every row of the metrics so far, so that a damaged file can be made again.
                 "rows": list(self.writer.rows),
@@ -418,11 +419,7 @@ class _Session:
                 "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
                 "seconds": self._seconds(),
             },
-            metrics={
-                name: score
-                for name, score in self.history[-1].items()
-                if name == best_score(self.config)
-            },
+            metrics={_GOODNESS: registry.goodness(self.history[-1])},
         )
 
     def _joined_interval(self) -> dict[str, Array]:

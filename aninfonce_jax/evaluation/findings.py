@@ -1,0 +1,38 @@
+"""What one part of an evaluation finds."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+
+from aninfonce_jax.types import Weights
+
+
+@dataclasses.dataclass
+class Findings:
+    """Scores with their intervals.
+
+    Attributes:
+      scores: numbers, lists and, as details, whatever JSON holds.
+      intervals: of those scores that have one, under the same names.
+      embeddings: of some examples, [n, dim], as the objective compares them.
+    """
+
+    scores: dict[str, Any] = dataclasses.field(default_factory=dict)
+    intervals: dict[str, Any] = dataclasses.field(default_factory=dict)
+    embeddings: np.ndarray | None = None
+
+    def add(self, other: "Findings") -> None:
+        """Takes over what another part has found."""
+        self.scores |= other.scores
+        self.intervals |= other.intervals
+        if other.embeddings is not None:
+            self.embeddings = other.embeddings
+
+
+class Part(Protocol):
+    """One part of an evaluation."""
+
+    def __call__(self, weights: Weights, *, full: bool) -> Findings:
+        """Returns what it finds; `full`: also what takes too long for every evaluation."""
+        ...

@@ -1,0 +1,156 @@
+"""The loss on pairs that training does not see, and that of a perfect encoder on the same."""
+
+from collections.abc import Callable, Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from aninfonce_jax import rng
+from aninfonce_jax.evaluation.findings import Findings
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.scores import intervals, monitors
+from aninfonce_jax.sources.source import Source
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.types import Array, Pairs, PyTree, Weights
+
+_STREAM = "held-out loss"
+
+
+class HeldOutPairs:
+    """Pairs of a source that training does not see, the same ones in every evaluation.
+
+    Args:
+      experiment: the parts of the run.
+      placement: where to compute.
+    """
+
+    def __init__(self, experiment: Experiment, placement: Placement) -> None:
+        self._experiment = experiment
+        self._placement = placement
+        self._source: Source | None = experiment.source.held_out()
+        self._root = rng.stream(experiment.seed, _STREAM)
+        self._losses = self._over_batches(self._loss)
+        self._embed = jax.jit(self._embedded)
+        self._floors: np.ndarray | None = None
+        self.unreadable: set[str] = set()
+
+    @property
+    def exist(self) -> bool:
+        """Whether there are any."""
+        return self._source is not None
+
+    def losses(self, weights: Weights, *, full: bool) -> Findings:
+        """Returns the held-out loss and its floor, with intervals over batches."""
+        del full
+        if self._source is None:
+            return Findings({"loss": float("nan")})
+        return loss_findings(self._losses(weights), self._perfect_losses())
+
+    def collapse(self, weights: Weights, *, full: bool) -> Findings:
+        """Returns how far the embeddings of one batch have collapsed."""
+        del full
+        if self._source is None:
+            return Findings()
+        fed = next(self._batches(1), None)
+        embeddings = np.asarray(self._embed(weights, rng.at_step(self._root, 0), fed))
+        layer = self._experiment.encoder.layers[-1]
+        return collapse_findings({layer: embeddings}, layer)
+
+    def _perfect_losses(self) -> np.ndarray | None:
+        """Returns the losses of a perfect encoder, where they are known; computed once."""
+        latents = self._experiment.source.known.latents
+        if self._floors is None and latents is not None and latents.score is not None:
+            floor = self._experiment.objective.floor(latents.score)
+            if floor is not None:
+                perfect = self._over_batches(
+                    lambda _, pairs, key: floor(pairs.latents1, pairs.latents2)
+                )
+                self._floors = perfect(Weights({}, {}))
+        return self._floors
+
+    def _loss(self, weights: Weights, pairs: Pairs, key: Array) -> Array:
+        return self._experiment.loss(weights, pairs, key, self._placement)
+
+    def _pairs(self, key: Array, fed: PyTree) -> Pairs:
+        assert self._source is not None
+        pairs: Pairs = self._placement.constrain(
+            self._source.pairs(key, fed, self._experiment.batch_size)
+        )
+        return pairs
+
+    def _embedded(self, weights: Weights, key: Array, fed: PyTree) -> Array:
+        embeddings = self._experiment.embed(weights, self._pairs(key, fed).view1)
+        return self._experiment.objective.compared(embeddings)
+
+    def _over_batches(
+        self, loss: Callable[[Weights, Pairs, Array], Array]
+    ) -> Callable[[Weights], np.ndarray]:
+        """Returns a function to `loss` of every batch set aside, [batches]."""
+        batches, root = self._experiment.evaluation.held_out_batches, self._root
+
+        def one(weights: Weights, index: Array | int, fed: PyTree) -> Array:
+            key = rng.at_step(root, index)
+            return loss(weights, self._pairs(key, fed), key)
+
+        if self._source is not None and self._source.fed(self._experiment.batch_size) is None:
+            mapped = jax.jit(
+                lambda weights: jax.lax.map(
+                    lambda index: one(weights, index, None), jnp.arange(batches)
+                )
+            )
+            return lambda weights: np.asarray(mapped(weights), np.float64)
+        compiled = jax.jit(one)
+        return lambda weights: np.asarray(
+            [compiled(weights, i, fed) for i, fed in enumerate(self._batches(batches))], np.float64
+        )
+
+    def _batches(self, count: int) -> Iterator[PyTree]:
+        """Yields what the source is fed for the first `count` batches; nothing if it is not."""
+        experiment, source = self._experiment, self._source
+        assert source is not None
+        if source.fed(experiment.batch_size) is None:
+            return
+        rows = self._placement.rows(experiment.batch_size)
+        with source.open_feed(rows, seed=experiment.seed, step=0) as feed:
+            for _ in range(count):
+                yield self._placement.put_rows(next(feed))
+            self.unreadable.update(feed.unreadable.values())
+
+
+def loss_findings(losses: np.ndarray, floors: np.ndarray | None) -> Findings:
+    """Returns the held-out loss and that of a perfect encoder, with intervals over batches.
+
+    Args:
+      losses: of each batch, [batches].
+      floors: of a perfect encoder on the same batches, [batches]; None where it has no form.
+    """
+    parts = {"loss": losses}
+    if floors is not None:
+        # Taken batch by batch, the difference varies far less than the two.
+        parts |= {"loss_floor": floors, "loss_above_floor": losses - floors}
+    return Findings(
+        {name: float(np.mean(values)) for name, values in parts.items()},
+        {name: intervals.mean_interval(values) for name, values in parts.items()},
+    )
+
+
+def collapse_findings(by_layer: dict[str, np.ndarray], embedding: str) -> Findings:
+    """Returns how many directions each layer uses, and how far each embedding spreads.
+
+    Args:
+      by_layer: features [n, dim] of each layer.
+      embedding: the layer that the objective compares.
+    """
+    found = {layer: monitors.collapse_scores(features) for layer, features in by_layer.items()}
+    own = found[embedding]
+    return Findings(
+        {
+            **{f"effective_rank_{layer}": x["effective_rank"] for layer, x in found.items()},
+            "spread_min": own["spread_min"],
+            "spread_median": own["spread_median"],
+            "spread": own["spread"].tolist(),
+        },
+        {f"effective_rank_{layer}": x["effective_rank_interval"] for layer, x in found.items()},
+        by_layer[embedding],
+    )

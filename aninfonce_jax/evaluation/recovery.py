@@ -1,0 +1,110 @@
+"""Scores against known latents: what of them an encoder has recovered."""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from aninfonce_jax import rng
+from aninfonce_jax.evaluation.findings import Findings, Part
+from aninfonce_jax.scores import identifiability, intervals
+from aninfonce_jax.sources.source import Latents
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.types import Array, Weights
+
+
+def make_recovery(experiment: Experiment, known: Latents) -> Part:
+    """Returns the part of an evaluation that compares embeddings with latents.
+
+    The data are drawn once, from a stream of their own, so that scores along a run differ
+    by the weights alone.
+    """
+    key = rng.stream(experiment.seed, "evaluation")
+    draw = jax.jit(lambda key: known.draw(key, experiment.evaluation.samples))
+    latents, observations = draw(key)
+    true_latents = np.asarray(latents, np.float64)
+    embed = jax.jit(experiment.embed)
+
+    def recover(weights: Weights, *, full: bool) -> Findings:
+        del full  # every score is cheap enough for every evaluation
+        features = np.asarray(embed(weights, observations), np.float64)
+        findings = recovery_findings(true_latents, features, known.concentration)
+        if known.concentration is not None:
+            learned = experiment.objective.concentration(
+                weights.params["objective"], features.shape[1]
+            )
+            findings.scores |= map_scores(true_latents, features, known.concentration, learned)
+        return findings
+
+    return recover
+
+
+def recovery_findings(
+    latents: np.ndarray, features: np.ndarray, truth: np.ndarray | None
+) -> Findings:
+    """Returns how well each factor can be read off the features.
+
+    Args:
+      latents: true factors [samples, dim].
+      features: embeddings [samples, features].
+      truth: the true Λ [dim], where there is one.
+
+    Returns:
+      R² in all, per factor, and for content and style; MCC by two correlations; intervals of
+      each.
+    """
+    per_factor = identifiability.linear_r2_per_factor(latents, features)
+    content = np.ones(latents.shape[1], bool)
+    if truth is not None:
+        content = identifiability.content_mask(truth)
+    groups = {"r2": np.ones_like(content)}
+    if not content.all():
+        groups |= {"r2_content": content, "r2_style": ~content}
+    found = intervals.r2_intervals(
+        *identifiability.linear_readout(latents, features),
+        np.concatenate([np.eye(len(content)), [*groups.values()]]),
+    )
+    findings = Findings(
+        {name: float(per_factor[own].mean()) for name, own in groups.items()},
+        dict(zip(groups, found[len(content) :], strict=True)),
+        features,
+    )
+    findings.scores["r2_per_factor"] = per_factor.tolist()
+    findings.intervals["r2_per_factor"] = found[: len(content)]
+    for method in identifiability.CORRELATIONS:
+        name = f"mcc_{method}"
+        findings.scores[name], findings.intervals[name] = identifiability.mcc_with_interval(
+            latents, features, method
+        )
+    return findings
+
+
+def map_scores(
+    latents: np.ndarray, features: np.ndarray, truth: np.ndarray, learned: Array | None
+) -> dict[str, Any]:
+    """Returns Λ̂ beside Λ, and the linear map from true to recovered factors.
+
+    Theory fixes the recovered factors up to order. Λ̂ is compared with the Λ of what its
+    feature recovers, and for comparison with both sorted. The map's rows are in the order
+    that distinct Λ̂ tell; where the objective has none, the map itself does. An encoder with
+    more or fewer outputs than factors has no such order, and nothing is compared.
+    """
+    scores: dict[str, Any] = {"concentration_true": truth.tolist()}
+    if features.shape[1] != latents.shape[1]:
+        return scores
+    values = None if learned is None else np.asarray(learned, np.float64)
+    matrix = identifiability.recovered_map(latents, features)
+    if values is not None:
+        matched = identifiability.recovered_concentration(truth, values, matrix)
+        scores["concentration"] = matched.tolist()
+        scores["concentration_error"] = float(np.max(np.abs(matched / truth - 1)))
+        scores["concentration_error_sorted"] = identifiability.concentration_error(truth, values)
+    tells_order = values is not None and np.ptp(values) > 0
+    blocks = identifiability.block_orthogonality(matrix, truth, values if tells_order else None)
+    ordered = np.empty_like(matrix)
+    ordered[np.argsort(-truth, kind="stable")] = matrix[blocks.feature_order]
+    return scores | {
+        "map": ordered.tolist(),
+        "block_energy": blocks.inside,
+        "block_orthogonality": float(blocks.deviations.mean()),
+    }

@@ -1,0 +1,131 @@
+"""Training and evaluating: what the command line does, and what a program of one's own calls."""
+
+import dataclasses
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.build import build_experiment
+from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.evaluation.runner import evaluate_workdir, make_evaluate
+from aninfonce_jax.memory import check_fits
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.stop import StopSignal
+from aninfonce_jax.training import loop
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.loop import TrainResult
+from aninfonce_jax.training.progress import ProgressMode
+
+
+def train(
+    experiment: Experiment,
+    workdir: str | os.PathLike[str] | None = None,
+    *,
+    placement: Placement | None = None,
+    stop: StopSignal | None = None,
+    progress: ProgressMode = "auto",
+    label: str = "",
+    command: str = "",
+) -> TrainResult:
+    """Trains to the end of an experiment, from wherever the run in `workdir` stands.
+
+    Args:
+      experiment: the run.
+      workdir: where its files are, or are to be: the same call again goes on from there.
+        None: nothing is kept but what is returned.
+      placement: where to run; all local devices by default.
+      stop: says when to save and leave; by default SIGTERM and Ctrl-C do.
+      progress: `auto`, `rich`, `plain` or `off`.
+      label: what the progress line calls the run.
+      command: what to type to repeat the run, for its report.
+
+    Returns:
+      The last state and its scores.
+
+    Raises:
+      ConfigError: if the experiment does not fit the devices or the work directory.
+      CheckpointError: if there are checkpoints but none of this run is whole, or one can't be
+        written.
+      DivergedError: if the loss stopped being finite.
+      Preempted: if it was asked to stop.
+    """
+    placement = placement or Placement.local()
+    _check_divides(experiment, placement)
+    folder = None if workdir is None else Path(workdir)
+    settings: dict[str, Any] = {"progress": progress, "label": label, "command": command}
+    if stop is not None:
+        return loop.train(
+            experiment, folder, make_evaluate, placement=placement, stop=stop, **settings
+        )
+    with StopSignal() as own:
+        return loop.train(
+            experiment, folder, make_evaluate, placement=placement, stop=own, **settings
+        )
+
+
+def evaluate(
+    experiment: Experiment,
+    workdir: str | os.PathLike[str],
+    *,
+    placement: Placement | None = None,
+) -> dict[str, Any]:
+    """Recomputes every score from the latest checkpoint of a run and writes them there.
+
+    Args:
+      experiment: what was trained in `workdir`.
+      workdir: of the run.
+      placement: where to compute; all local devices by default.
+    """
+    return evaluate_workdir(experiment, Path(workdir), placement or Placement.local())
+
+
+def place(config: Config, *, training: bool = True) -> Placement:
+    """Returns where a config's run computes.
+
+    Raises:
+      ConfigError: if it does not fit this machine.
+    """
+    devices = config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    if training:
+        config_lib.check_backend(config, jax.default_backend())
+    check_fits(config, devices, training=training)
+    return Placement.local(devices)
+
+
+def evaluate_config(workdir: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Evaluates the run in a work directory by the config that it holds.
+
+    Args:
+      workdir: of the run.
+      overrides: what to change in its config; see `config.for_evaluation`.
+
+    Raises:
+      ConfigError: if the folder holds no run, or the changes are none of evaluation.
+      CheckpointError, FileNotFoundError: as `evaluate_workdir`.
+    """
+    with workdir_lib.hold(workdir):
+        trained = workdir_lib.read_config(workdir)
+        config = config_lib.for_evaluation(trained, overrides)
+        placement = place(config, training=False)
+        changes: dict[str, Any] = {}
+        if config.eval != trained.eval:
+            before, after = (dataclasses.asdict(x.eval) for x in (trained, config))
+            changes = {f"eval.{name}": after[name] for name in after if after[name] != before[name]}
+        return evaluate_workdir(
+            build_experiment(config), workdir, placement, evaluated_with=changes
+        )
+
+
+def _check_divides(experiment: Experiment, placement: Placement) -> None:
+    devices, parts = placement.size, experiment.microbatches
+    if experiment.batch_size % (devices * parts):
+        raise ConfigError(
+            f"batch_size={experiment.batch_size} must be a multiple of {devices * parts}: "
+            f"{devices} devices, {parts} micro-batches; pass a placement of fewer devices, or "
+            "another batch_size"
+        )
