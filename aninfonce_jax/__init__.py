@@ -11,11 +11,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from aninfonce_jax.config.schema import CheckpointConfig, ConfigError, EvalConfig, LogConfig
     from aninfonce_jax.dgp import conditionals, marginals, products, spaces
     from aninfonce_jax.dgp.conditionals import concentration_values
     from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
+    from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
+    from aninfonce_jax.losses.sharded import over_mesh
+    from aninfonce_jax.models.encoder import FunctionEncoder, LinenEncoder, NNXEncoder, as_encoder
+    from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
+    from aninfonce_jax.objectives.objective import Objective
+    from aninfonce_jax.objectives.supervised import Supervised
+    from aninfonce_jax.placement import Placement
+    from aninfonce_jax.report.report import write_report
+    from aninfonce_jax.runs import evaluate, train
     from aninfonce_jax.scores.identifiability import (
         block_orthogonality,
         concentration_error,
@@ -24,19 +34,68 @@ if TYPE_CHECKING:
         mcc,
         recovered_map,
     )
-    from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
-    from aninfonce_jax.losses.sharded import over_mesh
+    from aninfonce_jax.sources.process import ProcessSource
+    from aninfonce_jax.sources.source import Examples, Known, Latents, Source
+    from aninfonce_jax.training.experiment import Experiment
     from aninfonce_jax.training.microbatch import microbatched
+    from aninfonce_jax.training.optimizer import make_optimizer
     from aninfonce_jax.types import LossOutput, Pairs
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "aninfonce_jax.dgp": ("conditionals", "marginals", "products", "spaces"),
+    "aninfonce_jax.config.schema": (
+        "CheckpointConfig",
+        "ConfigError",
+        "EvalConfig",
+        "LogConfig",
+    ),
+    "aninfonce_jax.dgp": (
+        "conditionals",
+        "marginals",
+        "products",
+        "spaces",
+    ),
     "aninfonce_jax.dgp.conditionals": ("concentration_values",),
-    "aninfonce_jax.dgp.mixing": ("InvertibleMLP", "draw_mixing"),
-    "aninfonce_jax.dgp.spaces": ("Box", "Product", "Real", "Sphere"),
-    "aninfonce_jax.dgp.stream": ("LatentProcess", "sample_pairs"),
+    "aninfonce_jax.dgp.mixing": (
+        "InvertibleMLP",
+        "draw_mixing",
+    ),
+    "aninfonce_jax.dgp.spaces": (
+        "Box",
+        "Product",
+        "Real",
+        "Sphere",
+    ),
+    "aninfonce_jax.dgp.stream": (
+        "LatentProcess",
+        "sample_pairs",
+    ),
+    "aninfonce_jax.losses.contrast": (
+        "aninfonce_loss",
+        "infonce_loss",
+        "lp_loss",
+    ),
+    "aninfonce_jax.losses.sharded": ("over_mesh",),
+    "aninfonce_jax.models.encoder": (
+        "FunctionEncoder",
+        "LinenEncoder",
+        "NNXEncoder",
+        "as_encoder",
+    ),
+    "aninfonce_jax.objectives.contrastive": (
+        "AnInfoNCE",
+        "InfoNCE",
+        "LpLoss",
+    ),
+    "aninfonce_jax.objectives.objective": ("Objective",),
+    "aninfonce_jax.objectives.supervised": ("Supervised",),
+    "aninfonce_jax.placement": ("Placement",),
+    "aninfonce_jax.report.report": ("write_report",),
+    "aninfonce_jax.runs": (
+        "evaluate",
+        "train",
+    ),
     "aninfonce_jax.scores.identifiability": (
         "block_orthogonality",
         "concentration_error",
@@ -45,32 +104,64 @@ _HOMES = {
         "mcc",
         "recovered_map",
     ),
-    "aninfonce_jax.losses.contrast": ("aninfonce_loss", "infonce_loss", "lp_loss"),
-    "aninfonce_jax.losses.sharded": ("over_mesh",),
+    "aninfonce_jax.sources.process": ("ProcessSource",),
+    "aninfonce_jax.sources.source": (
+        "Examples",
+        "Known",
+        "Latents",
+        "Source",
+    ),
+    "aninfonce_jax.training.experiment": ("Experiment",),
     "aninfonce_jax.training.microbatch": ("microbatched",),
-    "aninfonce_jax.types": ("LossOutput", "Pairs"),
+    "aninfonce_jax.training.optimizer": ("make_optimizer",),
+    "aninfonce_jax.types": (
+        "LossOutput",
+        "Pairs",
+    ),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AnInfoNCE",
     "Box",
+    "CheckpointConfig",
+    "ConfigError",
+    "EvalConfig",
+    "Examples",
+    "Experiment",
+    "FunctionEncoder",
+    "InfoNCE",
     "InvertibleMLP",
+    "Known",
     "LatentProcess",
+    "Latents",
+    "LinenEncoder",
+    "LogConfig",
     "LossOutput",
+    "LpLoss",
+    "NNXEncoder",
+    "Objective",
     "Pairs",
+    "Placement",
+    "ProcessSource",
     "Product",
     "Real",
+    "Source",
     "Sphere",
+    "Supervised",
     "aninfonce_loss",
+    "as_encoder",
     "block_orthogonality",
     "concentration_error",
     "concentration_values",
     "conditionals",
     "draw_mixing",
+    "evaluate",
     "infonce_loss",
     "linear_r2",
     "linear_r2_per_factor",
     "lp_loss",
+    "make_optimizer",
     "marginals",
     "mcc",
     "microbatched",
@@ -79,6 +170,8 @@ __all__ = [
     "recovered_map",
     "sample_pairs",
     "spaces",
+    "train",
+    "write_report",
 ]
 
 

@@ -30,8 +30,8 @@ from aninfonce_jax.dgp.mixing import draw_mixing
 from aninfonce_jax.dgp.spaces import Box, Real, Space, Sphere
 from aninfonce_jax.dgp.stream import LatentProcess
 from aninfonce_jax.models.encoder import Encoder, LinenEncoder
-from aninfonce_jax.models.mlp import MLP, paper_widths
 from aninfonce_jax.models.heads import OutputNormalization
+from aninfonce_jax.models.mlp import MLP, paper_widths
 from aninfonce_jax.models.resnet import LAYERS, ProjectedResNet, Projector, ResNet
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
 from aninfonce_jax.objectives.objective import Objective
@@ -130,9 +130,7 @@ def _build_marginal(config: schema.ProcessConfig) -> Marginal:
 
 def _build_conditional(config: schema.ProcessConfig) -> Conditional:
     layout = config.concentration
-    values = concentration_values(
-        layout.layout, config.dim, layout.high, layout.low, layout.values
-    )
+    values = concentration_values(layout.layout, config.dim, layout.high, layout.low, layout.values)
     match config.conditional:
         case "anisotropic":
             return conditionals.Anisotropic(values, config.sampler, config.shell)
@@ -204,9 +202,7 @@ def _build_mlp(config: schema.MLPConfig, source: schema.SourceConfig) -> Encoder
     output = OutputNormalization(config.output)
     if isinstance(source, schema.ProcessConfig):
         dim = dim or source.dim
-        output = OutputNormalization(
-            config.output, source.radius, source.box_low, source.box_high
-        )
+        output = OutputNormalization(config.output, source.radius, source.box_low, source.box_high)
     return LinenEncoder(
         MLP(
             widths=config.widths or paper_widths(dim),
@@ -254,8 +250,6 @@ def build_objective(config: schema.ObjectiveConfig) -> Objective:
     raise AssertionError(config)
 
 
-def build_optimizer(
-    config: schema.OptimizerConfig, steps: int
-) -> optax.GradientTransformation:
+def build_optimizer(config: schema.OptimizerConfig, steps: int) -> optax.GradientTransformation:
     """Returns the optimiser of a section for a run of `steps` steps."""
     return make_optimizer(steps=steps, **dataclasses.asdict(config))

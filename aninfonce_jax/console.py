@@ -11,9 +11,9 @@ from rich.text import Text
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.cli import printable
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.scores.registry import MISSING, ONE_DECIMAL, SCORES
-from aninfonce_jax.report.table import COLUMNS
 from aninfonce_jax.report.runs import as_number, interval_of
+from aninfonce_jax.report.table import COLUMNS
+from aninfonce_jax.scores.registry import MISSING, ONE_DECIMAL, SCORES
 
 _READOUTS_WIDTH = 120
 

@@ -12,6 +12,7 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
+from aninfonce_jax.config import schema
 from aninfonce_jax.config.schema import Config, ConfigError
 
 _FLOAT = 4
@@ -46,16 +47,16 @@ def estimate(config: Config, devices: int) -> dict[str, list[Part]]:
     """Returns what each device holds at the least, for every phase of a run.
 
     Args:
-      config: a single run, or several that differ in their objective.
+      config: the run.
       devices: over which a batch is spread.
 
     Returns:
       The parts that are held at the same time, for each phase: "set-up", "training" and
       "evaluation".
     """
-    network = _resnet(config) if config.has_images else _mlp(config)
+    network = _network(config)
     rows = 2 * config.train.batch_size // (devices * config.train.microbatches)
-    copies = 1 + _OPTIMIZER_COPIES[config.optimizer.name] + (config.optimizer.ema_decay > 0)
+    copies = 1 + _OPTIMIZER_COPIES[config.optimizer.kind] + (config.train.ema_decay > 0)
     state = Part("parameters and optimiser", network.keys, copies * _FLOAT * network.parameters)
     step = [
         state,
@@ -64,7 +65,7 @@ def estimate(config: Config, devices: int) -> dict[str, list[Part]]:
             f"train.batch_size and {network.keys}, or raise train.microbatches",
             rows * network.activation_bytes,
         ),
-        Part("batch", "train.batch_size and data.image_size", _batch_bytes(config, devices)),
+        Part("batch", "train.batch_size and source.image_size", _batch_bytes(config, devices)),
         Part("scores of all pairs", "train.batch_size", _score_bytes(config, devices)),
     ]
     return {
@@ -78,7 +79,7 @@ def check_fits(config: Config, devices: int, *, training: bool = True) -> None:
     """Raises ConfigError, before anything is allocated, if a run can't fit into memory.
 
     Args:
-      config: the run, or several that differ in their objective.
+      config: the run.
       devices: how many the run uses.
       training: whether it is to be trained, or only evaluated.
     """
@@ -194,14 +195,32 @@ class _Network:
     widest_bytes: int
 
 
-def _mlp(config: Config) -> _Network:
-    dim = config.dgp.dim
-    # As in `models.encoders`: the paper's widths, where none are given.
-    hidden = config.encoder.widths or tuple(n * dim for n in (10, 50, 50, 50, 50, 10))
-    keys = "encoder.widths" if config.encoder.widths else "dgp.dim or set encoder.widths"
+def _network(config: Config) -> _Network:
+    match config.encoder:
+        case schema.MLPConfig() as mlp:
+            return _mlp(mlp, config.source)
+        case schema.ResNetConfig() as resnet:
+            return _resnet(resnet, _view_side(config.source))
+
+
+def _view_side(source: schema.SourceConfig) -> int:
+    """Returns the side of an observation in pixels; 0 if it is no image."""
+    if isinstance(source, schema.ImagesConfig):
+        return source.view_size or source.image_size
+    return 0
+
+
+def _mlp(mlp: schema.MLPConfig, source: schema.SourceConfig) -> _Network:
+    if isinstance(source, schema.ImagesConfig):
+        inputs, dim = 3 * _view_side(source) ** 2, mlp.dim
+    else:
+        inputs, dim = source.dim, mlp.dim or source.dim
+    # As in `models.mlp`: the paper's widths, where none are given.
+    hidden = mlp.widths or tuple(n * dim for n in (10, 50, 50, 50, 50, 10))
+    keys = "encoder.widths" if mlp.widths else "source.dim or set encoder.widths"
     return _Network(
         keys=keys,
-        parameters=_dense((dim, *hidden, dim)),
+        parameters=_dense((inputs, *hidden, dim)),
         activation_bytes=_FLOAT * sum(hidden),
         widest_bytes=_FLOAT * max(hidden),
     )
@@ -211,10 +230,8 @@ def _dense(widths: tuple[int, ...]) -> int:
     return sum((inside + 1) * outside for inside, outside in itertools.pairwise(widths))
 
 
-def _resnet(config: Config) -> _Network:
-    encoder = config.encoder
+def _resnet(encoder: schema.ResNetConfig, side: int) -> _Network:
     number = _FLOAT if encoder.dtype == "float32" else _FLOAT // 2
-    side = config.data.view_size or config.data.image_size
     channels = max(8, round(64 * encoder.width))
     imagenet = encoder.stem == "imagenet"
     parameters = 3 * channels * (49 if imagenet else 9)
@@ -243,44 +260,52 @@ def _resnet(config: Config) -> _Network:
 
 
 def _mixing(config: Config) -> Part:
-    dgp = config.dgp
-    entries = 0 if config.has_images else dgp.mixing.layers * dgp.dim**2
-    if entries and dgp.mixing.init == "uniform":
-        # The candidates of a chunk, and their Gram matrices.
-        chunk = max(1, min(dgp.mixing.candidates, _CANDIDATE_ENTRIES // entries))
-        entries *= 2 * chunk
-    return Part("drawing the mixing", "dgp.dim", _FLOAT * entries)
+    source, entries = config.source, 0
+    if isinstance(source, schema.ProcessConfig):
+        entries = source.mixing.layers * source.dim**2
+        if entries and source.mixing.init == "uniform":
+            # The candidates of a chunk, and their Gram matrices.
+            chunk = max(1, min(source.mixing.candidates, _CANDIDATE_ENTRIES // entries))
+            entries *= 2 * chunk
+    return Part("drawing the mixing", "source.dim", _FLOAT * entries)
+
+
+def _observation_bytes(source: schema.SourceConfig) -> int:
+    """Returns what a pair takes before it is encoded."""
+    match source:
+        case schema.ImagesConfig() as images:
+            return 3 * images.image_size**2
+        case schema.ProcessConfig() as process:
+            return 2 * process.dim * _FLOAT
 
 
 def _batch_bytes(config: Config, devices: int) -> int:
-    pairs = config.train.batch_size // devices
-    if config.has_images:
-        return pairs * 3 * config.data.image_size**2
-    return pairs * 2 * config.dgp.dim * _FLOAT
+    return config.train.batch_size // devices * _observation_bytes(config.source)
 
 
 def _score_bytes(config: Config, devices: int) -> int:
-    """Returns what the scores of a loss take that holds them all, or a tile of given side."""
+    """Returns what the scores of a loss take that holds them all."""
     objective = config.objective
-    views = 2 if objective.negatives == "both" else 1
+    views = 2 if getattr(objective, "negatives", "") == "both" else 1
     keys = views * config.train.batch_size
     queries = keys // devices
-    kinds = set(config.compare or (objective.kind,))
-    if objective.strategy == "dense" and kinds & {"aninfonce", "aninfonce_no_l2", "infonce"}:
-        return _FLOAT * queries * keys
-    if kinds == {"lp"} and objective.exponent != 2:
+    is_dense = getattr(objective, "strategy", "") == "dense"
+    if is_dense or (isinstance(objective, schema.LpConfig) and objective.exponent != 2):
         return _FLOAT * queries * keys
     return 0
 
 
 def _evaluation(config: Config, network: _Network, devices: int) -> Part:
-    if config.has_images:
-        rows = -(-config.eval.batch_size // devices)
-        row = 3 * config.data.image_size**2 + network.widest_bytes
-        return Part("pictures encoded at a time", "eval.batch_size", rows * row)
-    # Latents, observations and features, all on one device.
-    row = 3 * _FLOAT * config.dgp.dim + network.widest_bytes
-    return Part("samples to evaluate with", "eval.samples", config.eval.samples * row // devices)
+    match config.source:
+        case schema.ImagesConfig() as images:
+            rows = -(-config.eval.batch_size // devices)
+            row = 3 * images.image_size**2 + network.widest_bytes
+            return Part("images encoded at a time", "eval.batch_size", rows * row)
+        case schema.ProcessConfig() as process:
+            # Latents, observations and features, all on one device.
+            row = 3 * _FLOAT * process.dim + network.widest_bytes
+            samples = config.eval.samples * row // devices
+            return Part("samples to evaluate with", "eval.samples", samples)
 
 
 def _size(count: int) -> str:

@@ -122,9 +122,7 @@ class Placement:
 
     def put_rows(self, rows: PyTree) -> PyTree:
         """Makes global arrays, split over the devices, of every process's rows."""
-        return jax.tree.map(
-            lambda x: jax.make_array_from_process_local_data(self.split, x), rows
-        )
+        return jax.tree.map(lambda x: jax.make_array_from_process_local_data(self.split, x), rows)
 
     def constrain(self, tree: PyTree) -> PyTree:
         """Constrains every array, inside jit, to be split along its first axis."""
@@ -137,6 +135,4 @@ class Placement:
 
 def on(sharding: Sharding, tree: PyTree) -> PyTree:
     """Returns shapes and dtypes of a tree's arrays, placed by `sharding`: to restore or lower."""
-    return jax.tree.map(
-        lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
-    )
+    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)

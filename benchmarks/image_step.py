@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import torch.nn.functional as F
+from aninfonce_jax.mesh import make_mesh, replicated
 from timing import interleave, ratio
 from torch import Tensor, nn
 from tpu_images import make_experiment
@@ -32,7 +33,6 @@ from aninfonce_jax.config import from_dict
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.main import load_config
-from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.models.resnet import DEPTHS, IMAGENET_MEAN, IMAGENET_STD
 from aninfonce_jax.training.state import Experiment
 from aninfonce_jax.training.step import make_train_step

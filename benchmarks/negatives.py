@@ -17,8 +17,8 @@ import optax
 from optax.contrib import muon
 
 import aninfonce_jax as an
-from aninfonce_jax.models.mlp import MLP
 from aninfonce_jax.models.heads import OutputNormalization
+from aninfonce_jax.models.mlp import MLP
 
 WIDTHS = (200, 400, 400, 200)
 LARGEST_MICROBATCH = 2048

@@ -16,10 +16,10 @@ import itertools
 
 import jax
 import torch
+from aninfonce_jax.mesh import make_mesh, replicated
 from timing import interleave, ratio
 
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.models.mlp import paper_widths
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step

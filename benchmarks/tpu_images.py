@@ -24,6 +24,7 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
+from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 from jax.stages import Compiled
@@ -33,11 +34,10 @@ from aninfonce_jax.config import from_dict
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.augment import preset
 from aninfonce_jax.data.decode import Decoder
-from aninfonce_jax.sources.images import ImagePairs
 from aninfonce_jax.data.pipeline import ImageBatch, Loading
 from aninfonce_jax.data.source import Example
 from aninfonce_jax.main import load_config
-from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
+from aninfonce_jax.sources.images import ImagePairs
 from aninfonce_jax.training.state import Experiment, assemble
 from aninfonce_jax.training.step import make_train_step
 

@@ -15,12 +15,12 @@ def get_config() -> ConfigDict:
     config = default_config()
     config.name = "quickstart"
     config.compare = ("aninfonce", "infonce")
-    config.dgp.mixing.candidates = 5000
+    config.source.mixing.candidates = 5000
     config.encoder.widths = (128, 256, 256, 128)
     # A narrow encoder and a small batch fold a factor away at the full rate.
     config.optimizer.learning_rate = 5e-3
     config.optimizer.warmup_steps = 50
-    config.optimizer.ema_decay = 0.98
+    config.train.ema_decay = 0.98
     config.train.batch_size = 512
     config.train.steps = 1500
     config.eval.every = 50

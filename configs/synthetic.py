@@ -18,42 +18,45 @@ Duration: 20 to 35 minutes on two shared CPU cores, 10 to 15 for `infonce`, but 
 from ml_collections import ConfigDict
 
 from aninfonce_jax.config import default_config
-from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.config.schema import ConfigError
 
+# What variants choose besides the defaults.
+_KINDS = {
+    "infonce": {"objective": "infonce"},
+    "supervised": {"objective": "supervised"},
+    "recipe": {"optimizer": "adam"},
+}
 VARIANTS = ("bimodal", "linear", "infonce", "supervised", "exact", "paper", "recipe")
 
 
 def get_config(variant: str = "bimodal") -> ConfigDict:
     if variant not in VARIANTS:
         raise ConfigError(f"unknown variant {variant!r}; choose one of {', '.join(VARIANTS)}")
-    config = default_config()
+    config = default_config(**_KINDS.get(variant, {}))
     config.name = f"synthetic-{variant}"
     if variant == "linear":
-        config.dgp.concentration.layout = "linear"
+        config.source.concentration.layout = "linear"
         # Ten distinct Λ single out ten axes, which the rotation finds.
         config.encoder.rotation = True
-    elif variant in ("infonce", "supervised"):
-        config.objective.kind = variant
-        if variant == "infonce":
-            config.train.steps = 1500  # its collapse does not mend
+    elif variant == "infonce":
+        config.train.steps = 1500  # its collapse does not mend
     elif variant == "paper":
-        config.dgp.sampler = "paper"
+        config.source.sampler = "paper"
     elif variant == "recipe":
         _use_paper_recipe(config)
     return config
 
 
 def _use_paper_recipe(config: ConfigDict) -> None:
-    config.dgp.sampler = "paper"
+    config.source.sampler = "paper"
     config.encoder.init = "torch"
     config.objective.negatives = "both"
     config.objective.concentration_transform = "softplus"
     config.objective.concentration_start = 0.693  # softplus(0)
     config.objective.concentration_jitter = 0.1
-    config.optimizer.name = "adam"
     config.optimizer.learning_rate = 1e-4
     config.optimizer.concentration_learning_rate = 1e-3
     config.optimizer.schedule = "constant"
     config.optimizer.warmup_steps = 0
-    config.optimizer.ema_decay = 0.0
+    config.train.ema_decay = 0.0
     config.train.steps = 300_000

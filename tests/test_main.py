@@ -14,8 +14,8 @@ import pytest
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.evaluation import runner
-from aninfonce_jax.scores import registry
 from aninfonce_jax.main import main
+from aninfonce_jax.scores import registry
 from aninfonce_jax.workdir import claim, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent

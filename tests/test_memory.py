@@ -2,12 +2,12 @@
 
 import jax
 import pytest
+from aninfonce_jax.mesh import make_mesh
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import memory
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step
 

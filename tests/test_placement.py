@@ -1,9 +1,8 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
-
 from aninfonce_jax.mesh import DATA_AXIS, make_mesh, replicated, shard_batch
+from jax.sharding import PartitionSpec
 
 
 def test_mesh_takes_all_devices_or_the_first_few():

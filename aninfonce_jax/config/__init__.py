@@ -209,17 +209,13 @@ def fingerprint_values(values: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def difference(
-    old: Mapping[str, Any], new: Mapping[str, Any]
-) -> dict[str, tuple[Any, Any]]:
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Returns the fields that matter to the result in which nested values differ.
 
     A field that one of them does not have is None there.
     """
-    before, after = (
-        {name: value for name, value in _flatten(json.loads(json.dumps(x))).items() if _matters(name)}
-        for x in (old, new)
-    )
+    flat = [_flatten(json.loads(json.dumps(values))) for values in (old, new)]
+    before, after = ({name: x[name] for name in x if _matters(name)} for x in flat)
     return {
         name: (before.get(name), after.get(name))
         for name in before | after
@@ -245,7 +241,7 @@ def _parse_runs(values: dict[str, Any]) -> dict[str, Config]:
         if key not in usable:
             # Says who would have a use for it.
             parse_section(section, {KIND: compared[0], key: given[key]}, "objective.")
-    runs = {}
+    runs: dict[str, Config] = {}
     for kind in compared:
         used = fields_used(section, [kind])
         own = {key: value for key, value in given.items() if key in used} | {KIND: kind}

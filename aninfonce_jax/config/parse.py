@@ -156,18 +156,15 @@ def _class_for(section: Any, values: Mapping[str, Any], prefix: str) -> Any:
         if isinstance(kind, str) and kind in kinds_of(cls):
             return cls
     every = [repr(kind) for cls in classes for kind in kinds_of(cls)]
-    raise ConfigError(
-        f"config.{prefix}{KIND} must be one of {', '.join(every)}; got {shown(kind)}"
-    )
+    raise ConfigError(f"config.{prefix}{KIND} must be one of {', '.join(every)}; got {shown(kind)}")
 
 
 def _default_kind(cls: Any) -> str:
-    return next(field.default for field in dataclasses.fields(cls) if field.name == KIND)
+    kinds = [field.default for field in dataclasses.fields(cls) if field.name == KIND]
+    return str(kinds[0])
 
 
-def _unknown(
-    section: Any, cls: Any, values: Mapping[str, Any], prefix: str, key: object
-) -> str:
+def _unknown(section: Any, cls: Any, values: Mapping[str, Any], prefix: str, key: object) -> str:
     """Returns what to say of a key that a section does not have."""
     own = [field.name for field in dataclasses.fields(cls)]
     users = [
@@ -217,5 +214,3 @@ def section_types() -> dict[str, Any]:
         for field in dataclasses.fields(Config)
         if len(classes_of(field.type)) > 1
     }
-
-

@@ -310,7 +310,9 @@ class SupervisedConfig:
     kind: Literal["supervised"] = _field("supervised", "what is minimised")
 
 
-ObjectiveConfig = AnInfoNCEConfig | AnInfoNCENoL2Config | InfoNCEConfig | LpConfig | SupervisedConfig
+ObjectiveConfig = (
+    AnInfoNCEConfig | AnInfoNCENoL2Config | InfoNCEConfig | LpConfig | SupervisedConfig
+)
 ObjectiveKind = Literal["aninfonce", "aninfonce_no_l2", "infonce", "lp", "supervised"]
 
 

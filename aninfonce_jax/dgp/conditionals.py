@@ -18,9 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp import checks, fisher_bingham, shell
 from aninfonce_jax.dgp.checks import ArrayLike
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.generalized_normal import perturb
 from aninfonce_jax.dgp.rejection import MIN_ACCEPTANCE
 from aninfonce_jax.dgp.spaces import Box, Product, Real, Space, Sphere
@@ -310,7 +310,9 @@ class Bimodal:
     def log_density(self, space: Space, anchors: Array, positives: Array) -> Array:
         """Returns log p(positive | anchor) + a function of the anchor, [n]."""
         if not (isinstance(space, Real) or isinstance(self.base, VonMisesFisher)):
-            raise ProcessError("The modes' normalisers differ; the mixture has no closed form here.")
+            raise ProcessError(
+                "The modes' normalisers differ; the mixture has no closed form here."
+            )
         displacement = self._displacement(anchors)[None, :]
         modes = [space.project(anchors + sign * displacement) for sign in (1.0, -1.0)]
         return jnp.logaddexp(*(self.base.log_density(space, mode, positives) for mode in modes))

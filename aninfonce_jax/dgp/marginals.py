@@ -12,9 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp import checks, conditionals
 from aninfonce_jax.dgp.checks import ArrayLike
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.generalized_normal import perturb
 from aninfonce_jax.dgp.spaces import Product, Real, Space
 from aninfonce_jax.types import Array

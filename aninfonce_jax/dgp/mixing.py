@@ -37,9 +37,13 @@ class InvertibleMLP:
     def __post_init__(self) -> None:
         if self.activation not in _ACTIVATIONS:
             names = ", ".join(_ACTIVATIONS)
-            raise ProcessError(f"Unknown mixing activation {self.activation!r}; choose from {names}.")
+            raise ProcessError(
+                f"Unknown mixing activation {self.activation!r}; choose from {names}."
+            )
         if not 0.0 < self.slope <= 1.0:
-            raise ProcessError(f"slope must be in (0, 1] for an invertible mixing, got {self.slope}.")
+            raise ProcessError(
+                f"slope must be in (0, 1] for an invertible mixing, got {self.slope}."
+            )
 
     def __call__(self, latents: Array) -> Array:
         """Maps latents [n, dim] to observations [n, dim]."""

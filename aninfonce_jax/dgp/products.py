@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
-from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.conditionals import Conditional
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.marginals import Marginal
 from aninfonce_jax.dgp.spaces import Product, Space
 from aninfonce_jax.types import Array

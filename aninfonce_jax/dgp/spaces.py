@@ -6,8 +6,8 @@ from typing import Literal, Protocol
 import jax
 import jax.numpy as jnp
 
-from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp import draws
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.types import Array
 
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import jax
 
-from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.conditionals import Conditional
+from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.marginals import Marginal
 from aninfonce_jax.dgp.spaces import Space
 from aninfonce_jax.types import Array, Pairs

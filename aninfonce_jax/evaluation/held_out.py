@@ -63,9 +63,7 @@ class HeldOutPairs:
         if self._floors is None and latents is not None and latents.score is not None:
             floor = self._experiment.objective.floor(latents.score)
             if floor is not None:
-                perfect = self._over_batches(
-                    lambda _, pairs, key: floor(pairs.latents1, pairs.latents2)
-                )
+                perfect = self._over_batches(lambda _, pairs, key: floor(*_latents(pairs)))
                 self._floors = perfect(Weights({}, {}))
         return self._floors
 
@@ -116,6 +114,12 @@ class HeldOutPairs:
             for _ in range(count):
                 yield self._placement.put_rows(next(feed))
             self.unreadable.update(feed.unreadable.values())
+
+
+def _latents(pairs: Pairs) -> tuple[Array, Array]:
+    assert pairs.latents1 is not None
+    assert pairs.latents2 is not None
+    return pairs.latents1, pairs.latents2
 
 
 def loss_findings(losses: np.ndarray, floors: np.ndarray | None) -> Findings:

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from aninfonce_jax.report.runs import WorkDir
 from aninfonce_jax.scores.intervals import Interval, over_seeds
 from aninfonce_jax.scores.registry import MISSING
-from aninfonce_jax.report.runs import WorkDir
 
 OBJECTIVE_NAMES = {
     "aninfonce": "AnInfoNCE",

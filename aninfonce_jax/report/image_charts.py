@@ -32,8 +32,8 @@ from aninfonce_jax.report.panels import (
     overview_chart,
     panel_chart,
 )
-from aninfonce_jax.report.table import FEATURES
 from aninfonce_jax.report.runs import WorkDir, as_number, interval_of
+from aninfonce_jax.report.table import FEATURES
 
 _ROW_HEIGHT = 0.19  # inches for each run within an augmentation's row
 

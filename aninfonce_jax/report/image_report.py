@@ -11,6 +11,10 @@ from aninfonce_jax.report.image_figures import STRENGTHS
 from aninfonce_jax.report.image_summary import readout, readout_rows, summarize_images
 from aninfonce_jax.report.page_tables import Cell, Column, Part, Row, rows_of, score_column
 from aninfonce_jax.report.paper_table import PaperTable, paper_table
+from aninfonce_jax.report.runs import WorkDir, as_number
+from aninfonce_jax.report.summary import join_words
+from aninfonce_jax.report.table import FEATURES, READOUTS
+from aninfonce_jax.report.wording import format_duration, format_score, format_steps
 from aninfonce_jax.scores.registry import (
     MISSING,
     ONE_DECIMAL,
@@ -19,10 +23,6 @@ from aninfonce_jax.scores.registry import (
     score,
     scores_of,
 )
-from aninfonce_jax.report.summary import join_words
-from aninfonce_jax.report.table import FEATURES, READOUTS
-from aninfonce_jax.report.wording import format_duration, format_score, format_steps
-from aninfonce_jax.report.runs import WorkDir, as_number
 
 # What the table of training shows besides scores, and its headings.
 _PACE = {

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aninfonce_jax.report.groups import OBJECTIVE_NAMES, Group, Measured, group_runs
+from aninfonce_jax.report.runs import WorkDir
+from aninfonce_jax.report.table import FEATURES, UNTRAINED, table_rows
 from aninfonce_jax.scores.intervals import is_above
 from aninfonce_jax.scores.registry import ONE_DECIMAL, PERCENT
-from aninfonce_jax.report.table import FEATURES, UNTRAINED, table_rows
-from aninfonce_jax.report.runs import WorkDir
 
 _ALIKE = 1.0  # percentage points; what is closer than this is called alike
 _BASELINE = OBJECTIVE_NAMES["infonce"]

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Callable, Sequence
 
 from aninfonce_jax.report.groups import Group, Measured, group_runs
-from aninfonce_jax.scores.registry import Form, Score, outstanding
 from aninfonce_jax.report.runs import WorkDir
+from aninfonce_jax.scores.registry import Form, Score, outstanding
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,8 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from aninfonce_jax.report.figures import COLORS
 from aninfonce_jax.files import write_bytes
+from aninfonce_jax.report.figures import COLORS
 
 Size = tuple[float, float]
 Draw = Callable[[Axes], None]

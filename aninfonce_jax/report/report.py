@@ -15,6 +15,7 @@ import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
+from aninfonce_jax.files import write_bytes
 from aninfonce_jax.report.charts import draw_charts
 from aninfonce_jax.report.figures import COLORS, RUN_COLORS, Run
 from aninfonce_jax.report.groups import (
@@ -29,9 +30,6 @@ from aninfonce_jax.report.image_charts import draw_image_charts, image_run
 from aninfonce_jax.report.image_report import image_context
 from aninfonce_jax.report.page_tables import Cell, Row, rows_of, score_column
 from aninfonce_jax.report.panels import Chart
-from aninfonce_jax.scores.registry import MISSING, PLAIN, groups, scores_of
-from aninfonce_jax.report.summary import join_words, percent, summarize
-from aninfonce_jax.report.wording import format_duration, format_score, format_steps
 from aninfonce_jax.report.runs import (
     RECOVERED_R2,
     ReportError,
@@ -40,7 +38,9 @@ from aninfonce_jax.report.runs import (
     as_vector,
     read_workdir,
 )
-from aninfonce_jax.files import write_bytes
+from aninfonce_jax.report.summary import join_words, percent, summarize
+from aninfonce_jax.report.wording import format_duration, format_score, format_steps
+from aninfonce_jax.scores.registry import MISSING, PLAIN, groups, scores_of
 
 __all__ = ["ReportError", "write_report"]
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from aninfonce_jax.report.groups import Group, Measured, group_runs
+from aninfonce_jax.report.runs import RECOVERED_R2, WorkDir
 from aninfonce_jax.scores.intervals import Interval, is_above
 from aninfonce_jax.scores.registry import PERCENT, PLAIN
-from aninfonce_jax.report.runs import RECOVERED_R2, WorkDir
 
 _SAME_R2 = 0.01  # objectives closer than this are called alike
 

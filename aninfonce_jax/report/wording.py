@@ -2,8 +2,8 @@
 
 import math
 
-from aninfonce_jax.scores.registry import MISSING, PLAIN
 from aninfonce_jax.report.runs import WorkDir, as_number
+from aninfonce_jax.scores.registry import MISSING, PLAIN
 
 
 def format_score(value: float) -> str:

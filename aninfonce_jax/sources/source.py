@@ -78,11 +78,8 @@ class LabelledBatch(Protocol):
       mask: bool [batch]; False for rows that are not to be counted.
     """
 
-    @property
-    def label(self) -> Any: ...
-
-    @property
-    def mask(self) -> Any: ...
+    label: Any
+    mask: Any
 
 
 class ExampleSet(Protocol):

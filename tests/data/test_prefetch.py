@@ -4,11 +4,11 @@ import time
 import jax
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import DATA_AXIS, make_mesh
 from jax.sharding import NamedSharding, PartitionSpec
 
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.data.prefetch import Prefetch, to_devices
-from aninfonce_jax.mesh import DATA_AXIS, make_mesh
 
 
 def test_batches_come_in_order_and_the_position_counts_what_was_handed_out():

@@ -6,15 +6,15 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import make_mesh
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.data.interventions import READOUTS
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
-from aninfonce_jax.data.interventions import READOUTS
-from aninfonce_jax.report.table import AVERAGED
 from aninfonce_jax.files import write_json
-from aninfonce_jax.mesh import make_mesh
+from aninfonce_jax.report.table import AVERAGED
 from aninfonce_jax.training.state import build_experiment
 
 

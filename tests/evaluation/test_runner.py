@@ -2,13 +2,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import make_mesh
+from aninfonce_jax.training.objective import build_objective
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.evaluation import runner
-from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
-from aninfonce_jax.training.objective import build_objective
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.types import Weights
 

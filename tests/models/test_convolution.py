@@ -5,10 +5,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import batch_sharding, make_mesh
 from flax import linen as nn
 from jax import lax
 
-from aninfonce_jax.mesh import batch_sharding, make_mesh
 from aninfonce_jax.models.convolution import SMALL_MAP, convolve, max_pool
 
 NUMBERS = ("NHWC", "HWIO", "NHWC")

@@ -79,9 +79,9 @@ def test_a_training_pass_returns_new_state_and_leaves_the_old(kind):
     assert any(jax.tree.leaves(moved)), "BatchNorm must have moved its running statistics"
     two, _ = jax.jit(train)({**variables, **state}, jax.random.key(1))
     assert np.abs(one - two).max() > 0, "dropout must draw anew"
-    grads = jax.grad(
-        lambda p: train({**variables, "params": p}, jax.random.key(0))[0].sum()
-    )(variables["params"])
+    grads = jax.grad(lambda p: train({**variables, "params": p}, jax.random.key(0))[0].sum())(
+        variables["params"]
+    )
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(grads))
 
 
@@ -110,9 +110,10 @@ def test_layers_are_named_and_the_last_is_the_embedding():
     chex.assert_shape(embed(encoder, variables, X), (6, 3))
     with pytest.raises(ValueError, match="must return the layers embedding, got"):
         as_encoder(Two()).apply(variables, X, train=False)
+    single = LinenEncoder(nn.Dense(3), layers=("a", "b"))
+    variables = single.init(jax.random.key(0), X)
     with pytest.raises(TypeError, match="must return a mapping with the layers a, b"):
-        single = LinenEncoder(nn.Dense(3), layers=("a", "b"))
-        single.apply(single.init(jax.random.key(0), X), X, train=False)
+        single.apply(variables, X, train=False)
 
 
 def test_what_is_no_network_is_refused():

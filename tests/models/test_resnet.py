@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import make_mesh, replicated
 from flax import traverse_util
 
-from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.models import resnet
 from aninfonce_jax.models.resnet import (
     IMAGENET_MEAN,

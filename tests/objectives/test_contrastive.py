@@ -5,10 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-import aninfonce_jax.losses.contrast as contrast
-from aninfonce_jax.config.schema import DgpConfig, MixingConfig, ObjectiveConfig
-from aninfonce_jax.dgp.stream import build_process
 from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.objective import (
     Contrastive,
@@ -18,6 +14,10 @@ from aninfonce_jax.training.objective import (
     join_views,
     split_views,
 )
+
+import aninfonce_jax.losses.contrast as contrast
+from aninfonce_jax.config.schema import DgpConfig, MixingConfig, ObjectiveConfig
+from aninfonce_jax.dgp.stream import build_process
 from aninfonce_jax.types import Pairs
 
 DIM = 3

@@ -13,7 +13,6 @@ from aninfonce_jax.evaluation import (
     image_report,
     report,
     table,
-    workdir,
 )
 from aninfonce_jax.workdir import read_saved, write_config
 
@@ -158,7 +157,7 @@ def test_a_mix_of_image_and_synthetic_runs_is_refused(folders, fake_workdir, tmp
 def test_an_empty_data_name_is_a_synthetic_run(fake_workdir, tmp_path):
     folder = fake_workdir(tmp_path / "a", evals=1)
     write_config(folder, read_saved(folder).values | {"data": {"name": ""}}, "")
-    assert workdir.read_workdir(folder).dataset == ""
+    assert runs_lib.read_workdir(folder).dataset == ""
 
 
 def test_networks_that_began_differently_have_rows_of_their_own(folders, tmp_path):
@@ -166,7 +165,7 @@ def test_networks_that_began_differently_have_rows_of_their_own(folders, tmp_pat
     last = json.loads((other / "eval.json").read_text())
     last["untrained"]["readouts"]["backbone"]["classes"] = 0.123
     (other / "eval.json").write_text(json.dumps(last))
-    runs = [workdir.read_workdir(folder) for folder in (*folders, other)]
+    runs = [runs_lib.read_workdir(folder) for folder in (*folders, other)]
     parts = image_report.readout_parts(runs, report.run_labels(runs))
     assert [row.label for row in parts[0].rows][3:] == [
         "InfoNCE, before training",
@@ -178,7 +177,7 @@ def test_networks_that_began_differently_have_rows_of_their_own(folders, tmp_pat
 
 
 def test_unreadable_images_are_said(folders):
-    run = workdir.read_workdir(folders[1])
+    run = runs_lib.read_workdir(folders[1])
     run.train[-1]["unreadable_images"] = 1234
     assert image_report.image_context([run], ["AnInfoNCE"])["unreadable"] == ["AnInfoNCE 1,234"]
     run.train[-1]["unreadable_images"] = 0
@@ -199,7 +198,7 @@ def test_readouts_of_what_training_never_did_are_said(folders, tmp_path):
 
 def test_dots_and_profiles_are_where_the_files_say(folders):
     runs = [
-        image_charts.image_run(workdir.read_workdir(folder), folder.name, f"run-{index + 1}")
+        image_charts.image_run(runs_lib.read_workdir(folder), folder.name, f"run-{index + 1}")
         for index, folder in enumerate(folders)
     ]
     last = json.loads((folders[1] / "eval.json").read_text())

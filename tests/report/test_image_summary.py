@@ -5,11 +5,12 @@ import pytest
 from hypothesis import strategies as st
 from image_workdirs import make_image_workdir
 
-from aninfonce_jax.report import image_summary, runs
+from aninfonce_jax.report import image_summary
+from aninfonce_jax.report import runs as runs_lib
 
 
 def summary_of(*folders):
-    return image_summary.summarize_images([workdir.read_workdir(folder) for folder in folders])
+    return image_summary.summarize_images([runs_lib.read_workdir(folder) for folder in folders])
 
 
 def test_the_paper_s_contrast_in_words(tmp_path):
@@ -82,7 +83,7 @@ def test_the_sign_of_a_difference_is_that_of_its_words(own, other):
     def run(kind, average):
         found = {"readouts": {"projector": {"average": [average - 0.02, average + 0.02]}}}
         final = {"readouts": {"projector": {"average": average}}, "intervals": found}
-        return workdir.WorkDir(
+        return runs_lib.WorkDir(
             name=kind, kind=kind, config={}, config_hash="", command="", train=[], evals=[final],
             final=final,
         )  # fmt: skip

@@ -5,7 +5,8 @@ import re
 import pytest
 from page_outline import Outline
 
-from aninfonce_jax.report import report, runs
+from aninfonce_jax.report import report
+from aninfonce_jax.report import runs as runs_lib
 from aninfonce_jax.workdir import read_saved, write_config
 
 
@@ -187,7 +188,7 @@ def test_one_run_with_one_evaluation_and_a_hostile_name(fake_workdir, tmp_path):
 
 def test_runs_of_one_objective_are_told_apart_by_what_differs(fake_workdir, tmp_path):
     def labels(*folders):
-        return report.run_labels([workdir.read_workdir(folder) for folder in folders])
+        return report.run_labels([runs_lib.read_workdir(folder) for folder in folders])
 
     a = fake_workdir(tmp_path / "a")
     b = fake_workdir(tmp_path / "b", seed=1)
@@ -210,8 +211,8 @@ def test_settings_flag_differences_and_the_page_warns_of_unfair_ones(
     assert rows["config hash"] == [read_saved(folder).hash for folder in contrast[0]]
     assert "differ in more than objective and seed" not in page
     runs = [
-        workdir.read_workdir(contrast[0][0]),
-        workdir.read_workdir(
+        runs_lib.read_workdir(contrast[0][0]),
+        runs_lib.read_workdir(
             fake_workdir(tmp_path / "b", "infonce", seed=5, train__batch_size=500, steps=1500)
         ),
     ]
@@ -222,7 +223,7 @@ def test_an_unfinished_run_says_how_far_it_got(fake_workdir, tmp_path):
     folder = fake_workdir(tmp_path / "a", evals=4)
     (folder / "eval.json").unlink()
     rewrite_rows(folder, lambda row: row if row["step"] <= 1500 else None)
-    assert report.format_steps(workdir.read_workdir(folder)) == "1,500 of 3,000"
+    assert report.format_steps(runs_lib.read_workdir(folder)) == "1,500 of 3,000"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@ import json
 
 import pytest
 
-from aninfonce_jax.report import report, runs
+from aninfonce_jax.report import report
+from aninfonce_jax.report import runs as runs_lib
 from aninfonce_jax.workdir import WorkdirError, read_metrics, read_saved, write_eval
 
 
@@ -10,7 +11,7 @@ def test_of_a_step_logged_twice_the_later_row_counts(fake_workdir, tmp_path):
     folder = fake_workdir(tmp_path / "a", evals=2)
     with (folder / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 1500, "split": "eval", "r2": 0.123}) + "\n")
-    evals = workdir.read_workdir(folder).evals
+    evals = runs_lib.read_workdir(folder).evals
     assert [row["step"] for row in evals] == [1500, 3000]
     assert evals[0]["r2"] == 0.123
 
@@ -44,16 +45,16 @@ def _no_evaluation(folder):
 def test_what_cannot_be_reported_is_one_clear_line(fake_workdir, tmp_path, damage, message):
     folder = fake_workdir(tmp_path / "a", evals=1)
     damage(folder)
-    with pytest.raises((workdir.ReportError, WorkdirError), match=message) as error:
+    with pytest.raises((runs_lib.ReportError, WorkdirError), match=message) as error:
         report.write_report([folder], tmp_path / "out")
     assert "\n" not in str(error.value)
     assert not (tmp_path / "out").exists()
 
 
 def test_a_missing_folder_and_no_folder_at_all(tmp_path):
-    with pytest.raises(workdir.ReportError, match=r"no such folder: .*nowhere; expected a work"):
+    with pytest.raises(runs_lib.ReportError, match=r"no such folder: .*nowhere; expected a work"):
         report.write_report([tmp_path / "nowhere"], tmp_path)
-    with pytest.raises(workdir.ReportError, match="at least one work directory to report on"):
+    with pytest.raises(runs_lib.ReportError, match="at least one work directory to report on"):
         report.write_report([], tmp_path)
 
 
@@ -102,5 +103,5 @@ def test_config_and_evaluation_of_two_runs_are_refused(fake_workdir, tmp_path):
     folder, other = fake_workdir(tmp_path / "a"), fake_workdir(tmp_path / "b", seed=1)
     seal(other)
     (other / "eval.json").replace(folder / "eval.json")
-    with pytest.raises(workdir.ReportError, match=r"eval.json is of the run with config hash"):
+    with pytest.raises(runs_lib.ReportError, match=r"eval.json is of the run with config hash"):
         report.write_report([folder], tmp_path / "out")

@@ -5,12 +5,12 @@ import hypothesis
 import numpy as np
 from hypothesis import strategies as st
 
+from aninfonce_jax.report import runs as runs_lib
 from aninfonce_jax.report import summary as summary_lib
-from aninfonce_jax.report import runs
 
 
 def summary_of(*folders):
-    return " ".join(summary_lib.summarize([workdir.read_workdir(folder) for folder in folders]))
+    return " ".join(summary_lib.summarize([runs_lib.read_workdir(folder) for folder in folders]))
 
 
 def test_summary_of_the_contrast(contrast, page):
@@ -125,12 +125,12 @@ def test_summary_over_seeds_and_of_equal_concentrations(fake_workdir, tmp_path):
 )
 def test_summary_counts_what_the_numbers_say(r2, loss):
     final = {"r2": float(np.mean(r2)), "r2_per_factor": r2, "loss": loss, "loss_floor": 4.0}
-    run = workdir.WorkDir(
+    run = runs_lib.WorkDir(
         name="a", kind="aninfonce", config={}, config_hash="", command="", train=[], evals=[final],
         final=final,
     )  # fmt: skip
     summary = " ".join(summary_lib.summarize([run]))
-    count = sum(value >= workdir.RECOVERED_R2 for value in r2)
+    count = sum(value >= runs_lib.RECOVERED_R2 for value in r2)
     words = {len(r2): f"all {len(r2)} factors", 0: f"none of the {len(r2)} factors"}
     assert words.get(count, f"{count} of the {len(r2)} factors") in summary
     assert ("explains 100.0%" in summary) == (final["r2"] == 1.0)

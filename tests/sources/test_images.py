@@ -2,11 +2,11 @@ import chex
 import jax
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import batch_sharding, make_mesh
 
 from aninfonce_jax.config.schema import DataConfig
-from aninfonce_jax.sources.images import build_image_pairs, choose
 from aninfonce_jax.data.source import DataError
-from aninfonce_jax.mesh import batch_sharding, make_mesh
+from aninfonce_jax.sources.images import build_image_pairs, choose
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import numpy as np
-
 from aninfonce_jax.mesh import make_mesh
+
 from aninfonce_jax.training.feed import NoFeed
 from aninfonce_jax.training.state import build_experiment
 

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import make_mesh, replicated
 
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.state import build_experiment

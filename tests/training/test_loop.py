@@ -8,13 +8,13 @@ import chex
 import jax
 import numpy as np
 import pytest
+from aninfonce_jax.mesh import make_mesh, replicated
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.evaluation.runner import make_evaluate
-from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.step import make_train_step

@@ -3,10 +3,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from aninfonce_jax import rng
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.training.objective import join_views, split_views
+
+from aninfonce_jax import rng
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step
 from aninfonce_jax.types import Weights
