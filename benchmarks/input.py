@@ -26,10 +26,10 @@ from timing import interleave, ratio
 
 from aninfonce_jax.data.datasets import open_dataset
 from aninfonce_jax.data.decode import Decoder
-from aninfonce_jax.data.order import Rows
 from aninfonce_jax.data.pipeline import Loading, evaluation_batches
 from aninfonce_jax.data.prepare import prepare
 from aninfonce_jax.data.recipes import read
+from aninfonce_jax.placement import Rows
 
 ROOT = Path(__file__).resolve().parent.parent
 DATASETS = Path(os.environ.get("ANINFONCE_DATASETS", ROOT.parent / "shared" / "datasets"))

@@ -84,7 +84,7 @@ def compile_step(config: Config, mesh: Mesh) -> Compiled:
     def column(dtype: type, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct((config.train.batch_size, *shape), dtype, sharding=rows)
 
-    size = config.data.image_size
+    size = config.source.image_size
     batch = ImageBatch(
         image=column(jnp.uint8, size, size, 3),
         label=column(jnp.int32),

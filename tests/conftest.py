@@ -52,14 +52,14 @@ from aninfonce_jax import config as config_lib  # noqa: E402
 from aninfonce_jax.config.schema import Config  # noqa: E402
 
 SMALL = {
-    "dgp.dim": 4,
+    "source.dim": 4,
     # Compiles in a fraction of the time that the exact sampler takes.
-    "dgp.space": "real",
-    "dgp.marginal": "normal",
-    "dgp.conditional": "normal",
-    "dgp.mixing.candidates": 50,
+    "source.space": "real",
+    "source.marginal": "normal",
+    "source.conditional": "normal",
+    "source.mixing.candidates": 50,
     "encoder.widths": (16, 16),
-    "optimizer.name": "adam",
+    "optimizer.kind": "adam",
     "optimizer.learning_rate": 1e-3,
     "optimizer.warmup_steps": 2,
     "train.steps": 12,
@@ -67,7 +67,7 @@ SMALL = {
     "train.steps_per_dispatch": 2,
     "eval.every": 4,
     "eval.samples": 64,
-    "eval.floor_batches": 2,
+    "eval.held_out_batches": 2,
     "checkpoint.every": 4,
     "log.every": 2,
     "log.tensorboard": False,
@@ -76,22 +76,22 @@ SMALL = {
 
 # What a run on pictures changes of it.
 SMALL_IMAGES = {
-    "data.name": "folder",
-    "data.image_size": 16,
+    "source.kind": "images",
+    "source.dataset": "folder",
+    "source.image_size": 16,
     "encoder.kind": "resnet10",
     "encoder.width": 0.125,
     "encoder.projector": (16,),
     "encoder.dim": 8,
-    "encoder.output": "none",
     "objective.kind": "aninfonce",
     "objective.negatives": "both",
-    "optimizer.ema_decay": 0.0,
+    "train.ema_decay": 0.0,
     "train.steps": 4,
     "train.batch_size": 8,
     "eval.every": 2,
-    "eval.floor_batches": 1,
-    "eval.train_images": 40,
-    "eval.readout_images": 16,
+    "eval.held_out_batches": 1,
+    "eval.train_examples": 40,
+    "eval.readout_examples": 16,
     "eval.batch_size": 16,
     "eval.neighbours": 5,
     "checkpoint.every": 2,
@@ -99,10 +99,9 @@ SMALL_IMAGES = {
 
 
 def _config_with(base: dict[str, object], changes: dict[str, object]) -> Config:
-    values = config_lib.default_config()
     changed = {name.replace("__", "."): value for name, value in changes.items()}
-    values.update_from_flattened_dict(base | changed)
-    return config_lib.from_dict(values)
+    (run,) = config_lib.resolve({}, base | changed).runs.values()
+    return run
 
 
 @pytest.fixture
@@ -128,6 +127,8 @@ def image_config(image_folder):
     """Builds the config of a small run on pictures, with dotted keys changed."""
 
     def build(**changes: object) -> Config:
-        return _config_with(SMALL | SMALL_IMAGES | {"data.folder": str(image_folder)}, changes)
+        base = {name: SMALL[name] for name in SMALL if not name.startswith(("source", "encoder"))}
+        del base["eval.samples"]
+        return _config_with(base | SMALL_IMAGES | {"source.folder": str(image_folder)}, changes)
 
     return build

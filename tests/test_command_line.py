@@ -69,8 +69,8 @@ def message(arguments):
         (["--config.train.steps=1e3"], "must be a whole number, got '1e3'"),
         (["--config.train.steps=" + "9" * 5000], "(5,002 characters)"),
         (["--config.train.steps="], "must be a whole number, got ''"),
-        (["--config.dgp.radius=one"], "config.dgp.radius must be a number, got 'one'"),
-        (["--config.dgp.radius=1e400"], "must be a finite number, got inf"),
+        (["--config.source.radius=one"], "config.source.radius must be a number, got 'one'"),
+        (["--config.source.radius=1e400"], "must be a finite number, got inf"),
         (["--config.log.tensorboard=maybe"], "must be true or false, got 'maybe'"),
         (["--config.log.tensorboard", "extra"], "must be true or false, got 'extra'"),
         (["--config.encoder.widths=((8))"], "widths[0] must be a whole number, got '(8)'"),
@@ -102,13 +102,13 @@ def test_bad_flags_get_one_short_line(arguments, expected):
         (["--config.compare=infonce,aninfonce"], "compare", ("infonce", "aninfonce")),
         (["--config.compare=('infonce','lp')"], "compare", ("infonce", "lp")),
         (['--config.compare=("infonce",)'], "compare", ("infonce",)),
-        (["--config.dgp.concentration.values=1,2.5"], "dgp.concentration.values", (1.0, 2.5)),
+        (["--config.source.concentration.values=1,2.5"], "source.concentration.values", (1.0, 2.5)),
         (["--config.log.tensorboard"], "log.tensorboard", True),
         (["--config.log.tensorboard=False"], "log.tensorboard", False),
         (["--config.log.tensorboard=0"], "log.tensorboard", False),
         (["--config.name="], "name", ""),
         (["--config.name=--config.seed=3"], "name", "--config.seed=3"),
-        (["--config.dgp.box_low", "-1"], "dgp.box_low", -1.0),
+        (["--config.source.box_low", "-1"], "source.box_low", -1.0),
     ],
 )
 def test_values(arguments, key, value):
@@ -126,7 +126,7 @@ def test_values(arguments, key, value):
         ["--config=configs/synthetic.py:linear", "--config.encoder.widths=(8, 8)"],
         ["--config.encoder.widths=8", "--config.encoder.widths=16"],
         ['--config.name=it\'s "two" words; $HOME `x` \\ é Λ 蟻 [/b]'],
-        ["--config.data.title=--mode=eval", "--workdir=elsewhere", "--progress=off"],
+        ["--config.source.title=--mode=eval", "--workdir=elsewhere", "--progress=off"],
     ],
 )
 def test_the_recorded_command_repeats_exactly_one_run(arguments):

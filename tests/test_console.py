@@ -17,7 +17,7 @@ def test_only_what_differs_from_the_defaults_is_printed(capsys, monkeypatch):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[1:-1]] == [
         ["seed", "3"],
-        ["dgp.dim", "4"],
+        ["source.dim", "4"],
         ["encoder.widths", "(8,)"],
         ["train.steps", "20000"],
     ]

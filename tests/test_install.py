@@ -209,7 +209,7 @@ def test_the_wheel_runs_the_quickstart_in_a_clean_environment(wheel, clean_envir
         "--config.train.steps=4",
         "--config.train.batch_size=16",
         "--config.eval.samples=128",
-        "--config.dgp.mixing.candidates=50",
+        "--config.source.mixing.candidates=50",
         "--config.encoder.widths=(16,16)",
     ]
     main = [programs / "python", "-m", "aninfonce_jax.main"]

@@ -21,23 +21,23 @@ from aninfonce_jax.workdir import claim, read_metrics
 ROOT = Path(__file__).resolve().parent.parent
 # A run of seconds, as overrides of the quickstart.
 SMALL = [
-    "--config.dgp.dim=4",
-    "--config.dgp.mixing.candidates=50",
+    "--config.source.dim=4",
+    "--config.source.mixing.candidates=50",
     "--config.encoder.widths=(16,16)",
     "--config.train.batch_size=16",
     "--config.train.steps_per_dispatch=2",
     "--config.optimizer.warmup_steps=2",
     "--config.eval.samples=64",
-    "--config.eval.floor_batches=2",
+    "--config.eval.held_out_batches=2",
     "--config.log.every=2",
     "--config.log.tensorboard=false",
 ]
 
 # Compiles faster than the exact sampler.
 NORMAL = [
-    "--config.dgp.space=real",
-    "--config.dgp.marginal=normal",
-    "--config.dgp.conditional=normal",
+    "--config.source.space=real",
+    "--config.source.marginal=normal",
+    "--config.source.conditional=normal",
 ]
 
 
@@ -108,7 +108,7 @@ def test_several_hosts_are_refused(mode, tmp_path, capsys, monkeypatch):
 def test_help_lists_every_key(capsys):
     assert main(["main", "--help"]) == 0
     text = capsys.readouterr().out
-    for expected in ("examples:", "train.batch_size = 1000", "dgp.sampler = 'exact'"):
+    for expected in ("examples:", "train.batch_size = 1000", "source.sampler = 'exact'"):
         assert expected in text
 
 
@@ -181,15 +181,15 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
 
 
 def test_preview_writes_a_sheet_or_says_what_is_wrong(image_folder, tmp_path, capsys):
-    arguments = ["--config=configs/imagenette_cpu.py", f"--config.data.folder={image_folder}"]
-    arguments += ["--config.data.test_split=test", "--config.data.image_size=16"]
+    arguments = ["--config=configs/imagenette_cpu.py", f"--config.source.folder={image_folder}"]
+    arguments += ["--config.source.test_split=test", "--config.source.image_size=16"]
     arguments += ["--mode=preview", f"--workdir={tmp_path}"]
     assert run(*arguments) == 0
     assert capsys.readouterr().out == f"preview: {tmp_path / 'preview.png'}\n"
     assert (tmp_path / "preview.png").stat().st_size > 1000
     for wrong, expected in (
-        ("--config.data.strength=90", "strength"),
-        ("--config.data.folder=nowhere", "nowhere"),
+        ("--config.source.strength=90", "strength"),
+        ("--config.source.folder=nowhere", "nowhere"),
         ("--config=configs/quickstart.py", "name a data set in data.name"),
     ):
         assert run(*arguments, wrong) == 2

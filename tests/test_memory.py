@@ -23,10 +23,10 @@ def parameter_bytes(experiment):
     return sum(4 * x.size for x in jax.tree.leaves(params))
 
 
-@pytest.mark.parametrize("changes", [{}, {"encoder__widths": ()}, {"optimizer__name": "sgd"}])
+@pytest.mark.parametrize("changes", [{}, {"encoder__widths": ()}, {"optimizer__kind": "sgd"}])
 def test_parameters_of_an_mlp(small_config, changes):
-    config = small_config(optimizer__ema_decay=0.0, **changes)
-    copies = {"adam": 3, "sgd": 2}[config.optimizer.name]
+    config = small_config(train__ema_decay=0.0, **changes)
+    copies = {"adam": 3, "sgd": 2}[config.optimizer.kind]
     state = memory.estimate(config, 1)["training"][0]
     assert state.bytes == copies * parameter_bytes(build_experiment(config))
 
@@ -77,7 +77,7 @@ def test_a_step_is_not_overestimated(small_config, changes):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_step_on_pictures_is_not_overestimated(image_config, remat, dtype):
     config = image_config(
-        train__batch_size=32, data__image_size=32, encoder__remat=remat, encoder__dtype=dtype
+        train__batch_size=32, source__image_size=32, encoder__remat=remat, encoder__dtype=dtype
     )
     counted = need(config, "training")
     assert 0.1 < counted / compiled_bytes(config) <= 1
@@ -114,7 +114,7 @@ def test_shipped_configs_for_a_cpu_fit_into_four_gigabytes(name, devices):
         ({"train__batch_size": 2 * 10**9}, "(activations of a batch: 476.8 GiB)"),
         ({"eval__samples": 2 * 10**9}, "(samples to evaluate with: 208.6 GiB)"),
         ({"train__batch_size": 10**6, "objective__strategy": "dense"}, "(scores of all pairs: 3.6"),
-        ({"dgp__dim": 10**6, "eval__samples": 8 * 10**6}, "(drawing the mixing: 21.83 TiB)"),
+        ({"source__dim": 10**6, "eval__samples": 8 * 10**6}, "(drawing the mixing: 21.83 TiB)"),
         ({"objective__kind": "lp", "objective__exponent": 3.0, "train__batch_size": 10**6}, "3.6"),
     ],
 )

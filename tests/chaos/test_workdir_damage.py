@@ -27,26 +27,26 @@ COMMON = {
     "eval.every": 2,
     "checkpoint.every": 2,
     "log.every": 2,
-    "optimizer.name": "adam",
+    "optimizer.kind": "adam",
     "optimizer.learning_rate": 1e-3,
     "optimizer.warmup_steps": 2,
     "eval.samples": 64,
 }
 VARIANTS = {
     "process": {
-        "dgp.dim": 4,
-        "dgp.space": "real",
-        "dgp.marginal": "normal",
-        "dgp.conditional": "normal",
-        "dgp.mixing.candidates": 50,
+        "source.dim": 4,
+        "source.space": "real",
+        "source.marginal": "normal",
+        "source.conditional": "normal",
+        "source.mixing.candidates": 50,
         "encoder.widths": (16, 16),
         "train.batch_size": 16,
         "train.steps_per_dispatch": 2,
-        "eval.floor_batches": 2,
+        "eval.held_out_batches": 2,
     },
     "pictures": {
-        "data.name": "folder",
-        "data.image_size": 16,
+        "source.dataset": "folder",
+        "source.image_size": 16,
         "encoder.kind": "resnet10",
         "encoder.width": 0.125,
         "encoder.projector": (16,),
@@ -54,9 +54,9 @@ VARIANTS = {
         "encoder.output": "none",
         "objective.negatives": "both",
         "train.batch_size": 8,
-        "eval.floor_batches": 1,
-        "eval.train_images": 40,
-        "eval.readout_images": 16,
+        "eval.held_out_batches": 1,
+        "eval.train_examples": 40,
+        "eval.readout_examples": 16,
         "eval.batch_size": 16,
         "eval.neighbours": 5,
     },
@@ -64,7 +64,7 @@ VARIANTS = {
 MODES = ("train", "eval", "report")
 # What a run says of itself; the rest is made from it, or for watching only.
 RECORDS = ("config.json", "metrics.jsonl", "eval.json")
-TIMINGS = {"steps_per_second", "images_per_second", "data_wait_share"}
+TIMINGS = {"steps_per_second", "examples_per_second", "data_wait_share"}
 # Of eval.json: what measures the machine, or follows from that.
 UNEQUAL = {"seconds", "metrics_sha256", "digest"}
 
@@ -93,7 +93,7 @@ def runs(tmp_path_factory, image_folder):
             base = tmp_path_factory.mktemp(variant)
             values = COMMON | VARIANTS[variant]
             if variant == "pictures":
-                values |= {"data.folder": str(image_folder)}
+                values |= {"source.folder": str(image_folder)}
             config = base / "config.py"
             config.write_text(
                 "from aninfonce_jax.config import default_config\n\n\n"

@@ -55,16 +55,32 @@ def test_unknown_key_without_neighbour_lists_the_known():
         ("objective.hardness", -0.5, "config.objective.hardness must be at least 0, got -0.5"),
         ("train.batch_size", -8, "config.train.batch_size must be at least 2, got -8"),
         ("dgp", 3, "config.dgp must be a section with keys, got 3"),
-        ("dgp.dim", 1, "a sphere needs dgp.dim of at least 2, got 1"),
-        ("dgp.space", "torus", "config.dgp.space must be one of 'sphere', 'box', 'real'"),
-        ("dgp.space", "box", "dgp.conditional='anisotropic' is defined on the sphere"),
-        ("dgp.conditional", "vmf", "has one concentration for all factors; set dgp.concentration"),
-        ("dgp.mixing.slope", 1.5, "config.dgp.mixing.slope must be at most 1, got 1.5"),
-        ("dgp.radius", 0.0, "config.dgp.radius must be above 0, got 0.0"),
-        ("dgp.concentration.low", 30.0, "low=30.0 must not exceed dgp.concentration.high=25.0"),
-        ("dgp.concentration.high", float("nan"), "must be a finite number, got nan"),
-        ("dgp.concentration.values", [1.0], "only read with dgp.concentration.layout='explicit'"),
-        ("dgp.concentration.layout", "explicit", "one Λ for each of dgp.dim=10 factors, got 0"),
+        ("source.dim", 1, "a sphere needs source.dim of at least 2, got 1"),
+        ("source.space", "torus", "config.source.space must be one of 'sphere', 'box', 'real'"),
+        ("source.space", "box", "source.conditional='anisotropic' is defined on the sphere"),
+        (
+            "source.conditional",
+            "vmf",
+            "has one concentration for all factors; set source.concentration",
+        ),
+        ("source.mixing.slope", 1.5, "config.source.mixing.slope must be at most 1, got 1.5"),
+        ("source.radius", 0.0, "config.source.radius must be above 0, got 0.0"),
+        (
+            "source.concentration.low",
+            30.0,
+            "low=30.0 must not exceed source.concentration.high=25.0",
+        ),
+        ("source.concentration.high", float("nan"), "must be a finite number, got nan"),
+        (
+            "source.concentration.values",
+            [1.0],
+            "only read with source.concentration.layout='explicit'",
+        ),
+        (
+            "source.concentration.layout",
+            "explicit",
+            "one Λ for each of source.dim=10 factors, got 0",
+        ),
         ("encoder.widths", 5, "config.encoder.widths must be a tuple, got 5"),
         ("encoder.widths", (5, "x"), "config.encoder.widths[1] must be of type int, got 'x'"),
         ("encoder.widths", (5, 0), "config.encoder.widths[1] must be at least 1, got 0"),
@@ -72,7 +88,7 @@ def test_unknown_key_without_neighbour_lists_the_known():
         ("optimizer.b2", 1.0, "config.optimizer.b2 must be below 1, got 1.0"),
         ("optimizer.final_fraction", 2.0, "final_fraction must be at most 1, got 2.0"),
         ("optimizer.warmup_steps", 10**9, "must be below train.steps="),
-        ("eval.samples", 20, "eval.samples=20 is too few to score dgp.dim=10 factors"),
+        ("eval.samples", 20, "eval.samples=20 is too few to score source.dim=10 factors"),
         ("compare", ("infonce", "infonce"), "config.compare names an objective twice"),
         ("compare", ("simclr",), "config.compare[0] must be one of 'aninfonce'"),
     ],
@@ -83,17 +99,17 @@ def test_bad_value_gets_one_clear_line(name, value, expected):
 
 def test_explicit_concentration():
     values = with_value(
-        "dgp.concentration", {"layout": "explicit", "values": [1, 2] * 5, "low": 1.0}
+        "source.concentration", {"layout": "explicit", "values": [1, 2] * 5, "low": 1.0}
     )
-    assert config_lib.from_dict(values).dgp.concentration.values == (1.0, 2.0) * 5
+    assert config_lib.from_dict(values).source.concentration.values == (1.0, 2.0) * 5
     values["dgp"]["concentration"]["values"][3] = -2
-    assert "config.dgp.concentration.values[3] must be above 0, got -2.0" in message(values)
+    assert "config.source.concentration.values[3] must be above 0, got -2.0" in message(values)
 
 
 def test_uniform_on_the_reals_is_refused():
-    values = with_value("dgp.space", "real")
+    values = with_value("source.space", "real")
     values["dgp"]["conditional"] = "normal"
-    assert "'uniform' does not exist on dgp.space='real'" in message(values)
+    assert "'uniform' does not exist on source.space='real'" in message(values)
 
 
 def test_integers_are_accepted_for_floats():
@@ -140,12 +156,12 @@ def test_what_is_compared_is_checked_in_place_of_the_objective():
         ("encoder.width", 0.0, "config.encoder.width must be above 0, got 0.0"),
         ("objective.kind", "supervised", "regresses the latents of a process"),
         ("compare", ("infonce", "supervised"), "regresses the latents of a process"),
-        ("data.folder", "", "say where folder is with --config.data.folder=DIR"),
-        ("data.image_size", 4, "config.data.image_size must be at least 8, got 4"),
-        ("data.augment", "rand", "config.data.augment must be one of 'simclr'"),
-        ("data.max_bad_share", 1.5, "config.data.max_bad_share must be at most 1, got 1.5"),
-        ("optimizer.name", "muon", "use lars, sgd, adam or adamw with pictures"),
-        ("eval.train_images", 1, "leaves nothing to choose a penalty on"),
+        ("source.folder", "", "say where folder is with --config.source.folder=DIR"),
+        ("source.image_size", 4, "config.source.image_size must be at least 8, got 4"),
+        ("source.augment", "rand", "config.source.augment must be one of 'simclr'"),
+        ("source.max_bad_share", 1.5, "config.source.max_bad_share must be at most 1, got 1.5"),
+        ("optimizer.kind", "muon", "use lars, sgd, adam or adamw with pictures"),
+        ("eval.train_examples", 1, "leaves nothing to choose a penalty on"),
         ("eval.readout_strength", "half", "must be one of 'upper', 'extreme', 'drawn'"),
     ],
 )
@@ -168,7 +184,7 @@ def test_pictures_are_fed_one_step_at_a_time(image_config):
 
 
 def test_where_pictures_are_does_not_change_a_run(image_config, tmp_path):
-    here, there = image_config(), image_config(data__folder=str(tmp_path), data__workers=2)
+    here, there = image_config(), image_config(source__folder=str(tmp_path), source__workers=2)
     assert config_lib.fingerprint(here) == config_lib.fingerprint(there)
     assert config_lib.difference(here, there) == {}
 
@@ -182,8 +198,12 @@ def test_where_pictures_are_does_not_change_a_run(image_config, tmp_path):
             "train.steps", 10**5000, "a value of type int that can't be printed", id="5001 digits"
         ),
         ("seed", 2**64, "config.seed must be at most 4294967295 (a seed has 32 bits)"),
-        ("dgp.radius", 1e308, "config.dgp.radius must be at most 1000000000.0 (its fourth power"),
-        ("dgp.radius", 10**400, "config.dgp.radius must be a finite number, got 1000"),
+        (
+            "source.radius",
+            1e308,
+            "config.source.radius must be at most 1000000000.0 (its fourth power",
+        ),
+        ("source.radius", 10**400, "config.source.radius must be a finite number, got 1000"),
         ("objective.concentration_start", 1e308, "must be at most 1000000000.0"),
         ("objective.temperature", 1e-300, "temperature=1e-300 is 0 in float32"),
         ("optimizer.learning_rate", 1e39, "must be at most 1e+38 (float32 ends there)"),
@@ -191,8 +211,8 @@ def test_where_pictures_are_does_not_change_a_run(image_config, tmp_path):
         ("encoder.widths", (8,) * 101, "must have at most 100 items, got 101"),
         ("name", "x" * 5000, "config.name must have at most 4096 characters, got 5000"),
         ("name", "a\nb", "must be text without control characters, got 'a\\nb'"),
-        ("data.folder", "a\0b", "must be text without control characters, got 'a\\x00b'"),
-        ("dgp.space", ["sphere"], "must be one of 'sphere', 'box', 'real'; got ['sphere']"),
+        ("source.folder", "a\0b", "must be text without control characters, got 'a\\x00b'"),
+        ("source.space", ["sphere"], "must be one of 'sphere', 'box', 'real'; got ['sphere']"),
     ],
 )
 def test_a_value_beyond_its_range_gets_one_short_line(name, value, expected):
@@ -203,7 +223,7 @@ def test_a_value_beyond_its_range_gets_one_short_line(name, value, expected):
 
 def test_ends_of_a_box_must_differ_in_float32():
     values = with_value("dgp", {"box_low": 1e8, "box_high": 1e8 + 1})
-    assert "must be below dgp.box_high=100000001.0, also in float32" in message(values)
+    assert "must be below source.box_high=100000001.0, also in float32" in message(values)
 
 
 def test_numbers_of_numpy_become_plain_ones():
@@ -211,17 +231,17 @@ def test_numbers_of_numpy_become_plain_ones():
     values["dgp"]["radius"] = np.float32(0.5)
     config = config_lib.from_dict(values)
     assert type(config.train.steps) is int
-    assert type(config.dgp.radius) is float
+    assert type(config.source.radius) is float
     assert config_lib.fingerprint(config)
 
 
 def test_only_the_whole_of_a_file_and_its_overrides_is_checked():
-    values = with_value("data.name", "folder")
+    values = with_value("source.dataset", "folder")
     values["encoder"] |= {"kind": "resnet10", "output": "none"}
     values["optimizer"]["name"] = "adam"
-    assert "data.folder is empty" in message(values)
-    config, notes = config_lib.resolve(values, {"data.folder": "pictures"})
-    assert config.data.folder == "pictures"
+    assert "source.folder is empty" in message(values)
+    config, notes = config_lib.resolve(values, {"source.folder": "pictures"})
+    assert config.source.folder == "pictures"
     assert notes == ()
 
 
@@ -268,7 +288,7 @@ def test_a_trained_run_can_be_evaluated_in_another_way_but_not_changed():
     config = Config()
     same = {"train.steps": config.train.steps, "seed": config.seed}
     changed = config_lib.for_evaluation(
-        config, same | {"eval.samples": 96, "data.folder": "elsewhere", "train.devices": 1}
+        config, same | {"eval.samples": 96, "source.folder": "elsewhere", "train.devices": 1}
     )
     assert (changed.eval.samples, changed.data.folder) == (96, "elsewhere")
     assert changed.train.steps == config.train.steps

@@ -27,11 +27,11 @@ HOSTILE = {
         "def get_config(): return {str(i): i for i in range(10**5)}",
         "unknown config key '0'",
     ),
-    "returns a cycle": ("d = {}\nd['dgp'] = d\ndef get_config(): return d", "key 'dgp.dgp'"),
+    "returns a cycle": ("d = {}\nd['dgp'] = d\ndef get_config(): return d", "key 'source.dgp'"),
     "cycle of ConfigDicts": (
         "from ml_collections import ConfigDict\nd = ConfigDict()\nd.dgp = ConfigDict()\n"
         "d.dgp.dgp = d\ndef get_config(): return d",
-        "dgp.dgp",
+        "source.dgp",
     ),
     "keys are no text": ("def get_config(): return {3: 4, None: 5}", "unknown config key '3'"),
     "bad repr": (
@@ -40,7 +40,7 @@ HOSTILE = {
     ),
     "an array": (
         "import numpy as np\ndef get_config(): return {'dgp': {'space': np.zeros(3)}}",
-        "config.dgp.space must be one of",
+        "config.source.space must be one of",
     ),
     "escape codes": ("raise ValueError('\\x1b[31mred')", "ValueError: \\x1b[31mred"),
 }

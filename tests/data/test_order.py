@@ -3,7 +3,8 @@ import pickle
 import numpy as np
 import pytest
 
-from aninfonce_jax.data.order import Rows, ShuffledOrder
+from aninfonce_jax.data.order import ShuffledOrder
+from aninfonce_jax.placement import Rows
 
 
 def whole_batch(rows, batch, hosts):

@@ -15,9 +15,9 @@ from image_files import encode, picture, write_folder
 from aninfonce_jax.data import pipeline
 from aninfonce_jax.data.datasets import ImageFolder
 from aninfonce_jax.data.decode import Decoder
-from aninfonce_jax.data.order import Rows
 from aninfonce_jax.data.pipeline import Loading, evaluation_batches, training_batches
 from aninfonce_jax.data.source import DataError, Subset
+from aninfonce_jax.placement import Rows
 
 DECODER = Decoder(8)
 
@@ -173,7 +173,7 @@ KILLED = """
 import multiprocessing, pathlib, sys, time
 from aninfonce_jax.data.datasets import ImageFolder
 from aninfonce_jax.data.decode import Decoder
-from aninfonce_jax.data.order import Rows
+from aninfonce_jax.placement import Rows
 from aninfonce_jax.data.pipeline import Loading, training_batches
 
 if __name__ == "__main__":
@@ -255,7 +255,7 @@ def test_evaluation_restores_at_every_position(source):
             assert_same(list(batches), whole[start:])
 
 
-def test_unreadable_images_are_replaced_and_told(damaged):
+def test_unreadable_examples_are_replaced_and_told(damaged):
     loading = Loading(max_bad_share=0.1)
     with training_batches(damaged, DECODER, Rows(8), seed=0, loading=loading) as batches:
         got = [next(batches) for _ in range(10)]
@@ -270,7 +270,7 @@ def test_unreadable_images_are_replaced_and_told(damaged):
     assert (np.delete(counts, [5, 6, 30]) >= 2).all()
 
 
-def test_unreadable_images_are_masked_in_an_evaluation(damaged):
+def test_unreadable_examples_are_masked_in_an_evaluation(damaged):
     loading = Loading(max_bad_share=0.1)
     with evaluation_batches(damaged, DECODER, Rows(16), loading=loading) as batches:
         got = list(batches)
@@ -279,7 +279,7 @@ def test_unreadable_images_are_masked_in_an_evaluation(damaged):
     assert set(batches.unreadable) == {5, 6, 30}
 
 
-def test_too_many_unreadable_images_are_fatal(damaged):
+def test_too_many_unreadable_examples_are_fatal(damaged):
     loading = Loading(max_bad_share=0.05)
     with (
         evaluation_batches(damaged, DECODER, Rows(8), loading=loading) as batches,

@@ -60,12 +60,12 @@ def test_readouts_of_both_layers(image_config, strength, context):
                 assert low <= scores[kind][layer][name] <= high, (kind, layer, name)
         assert row["average"] == pytest.approx(np.mean([row[name] for name in AVERAGED]))
     assert scores["never_applied"] == ["blur"]  # simclr_cifar has none
-    assert scores["unreadable_images"] == 0
+    assert scores["unreadable_examples"] == 0
 
 
 def test_too_few_pictures_for_a_class_readout_are_a_clear_error(image_config):
-    with pytest.raises(ConfigError, match=r"eval.train_images=2 is too few for a class"):
-        scores_of(image_config(eval__train_images=2), 1, full=False)
+    with pytest.raises(ConfigError, match=r"eval.train_examples=2 is too few for a class"):
+        scores_of(image_config(eval__train_examples=2), 1, full=False)
 
 
 def test_what_the_test_pictures_can_t_give_is_missing_or_counted(
@@ -74,16 +74,19 @@ def test_what_the_test_pictures_can_t_give_is_missing_or_counted(
     folder = shutil.copytree(image_folder, tmp_path / "pictures")
     (folder / "test" / "a" / "broken.JPEG").write_bytes(b"not a picture")
     config = image_config(
-        train__batch_size=24, data__folder=str(folder), data__max_bad_share=0.1, eval__test_images=0
+        train__batch_size=24,
+        source__folder=str(folder),
+        source__max_bad_share=0.1,
+        eval__test_examples=0,
     )
     scores = scores_of(config, 1, full=False)
     assert np.isnan(scores["loss"])  # 21 pictures fill no batch
-    assert scores["unreadable_images"] == 1
+    assert scores["unreadable_examples"] == 1
     assert 0 <= scores["knn_accuracy"] <= 1
 
 
 def test_a_readout_takes_whole_folders_though_they_are_sorted_by_class(image_config):
-    scores = scores_of(image_config(eval__train_images=0), 1, full=False)
+    scores = scores_of(image_config(eval__train_examples=0), 1, full=False)
     assert 0 <= scores["probe_accuracy"] <= 1
 
 

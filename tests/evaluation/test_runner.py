@@ -48,10 +48,10 @@ class Perfect:
 
 def test_a_perfect_encoder_scores_perfectly(small_config):
     config = small_config(
-        dgp__space="box",
-        dgp__marginal="uniform",
-        dgp__concentration__high=9.0,
-        eval__floor_batches=8,
+        source__space="box",
+        source__marginal="uniform",
+        source__concentration__high=9.0,
+        eval__held_out_batches=8,
         objective__concentration_start=9.0,
     )
     built = build_experiment(config)
@@ -59,7 +59,7 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
         config,
         built.source,
         Perfect(built.source.mixing),
-        build_objective(config.objective, config.dgp.dim),
+        build_objective(config.objective, config.source.dim),
         built.optimizer,
     )
     evaluate = runner.make_evaluate(experiment, make_mesh(1))

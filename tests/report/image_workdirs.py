@@ -98,7 +98,7 @@ def make_image_workdir(
         {
             "step": step, "split": "train", "grad_norm": 1.0, "steps_per_second": 4.0,
             "loss": 5.4 - 1.2 * (1 - math.exp(-4 * step / steps)) + 0.05 * rng.standard_normal(),
-            "images_per_second": 1024.0, "data_wait_share": 0.031, "unreadable_images": 0,
+            "examples_per_second": 1024.0, "data_wait_share": 0.031, "unreadable_examples": 0,
         }
         for step in range(20, steps + 1, 20)
     ]  # fmt: skip

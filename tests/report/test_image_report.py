@@ -7,13 +7,14 @@ from image_workdirs import make_image_workdir
 from matplotlib.figure import Figure
 from page_outline import Outline
 
-from aninfonce_jax.evaluation import (
+from aninfonce_jax.report import (
     image_charts,
     image_figures,
     image_report,
     report,
     table,
 )
+from aninfonce_jax.report import runs as runs_lib
 from aninfonce_jax.workdir import read_saved, write_config
 
 CHARTS = {"readouts", "strengths", "accuracy", "loss", "concentration", "rank", "spread"}
@@ -176,12 +177,12 @@ def test_networks_that_began_differently_have_rows_of_their_own(folders, tmp_pat
     assert parts[0].rows[-1].cells[0].text == "12.3"
 
 
-def test_unreadable_images_are_said(folders):
+def test_unreadable_examples_are_said(folders):
     run = runs_lib.read_workdir(folders[1])
-    run.train[-1]["unreadable_images"] = 1234
+    run.train[-1]["unreadable_examples"] = 1234
     assert image_report.image_context([run], ["AnInfoNCE"])["unreadable"] == ["AnInfoNCE 1,234"]
-    run.train[-1]["unreadable_images"] = 0
-    run.final["unreadable_images"] = 7  # in evaluation alone
+    run.train[-1]["unreadable_examples"] = 0
+    run.final["unreadable_examples"] = 7  # in evaluation alone
     assert image_report.image_context([run], ["AnInfoNCE"])["unreadable"] == ["AnInfoNCE 7"]
 
 

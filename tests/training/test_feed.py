@@ -42,7 +42,7 @@ def test_unreadable_pictures_are_counted(image_config, image_folder, tmp_path):
         for file in (image_folder / "train" / name).iterdir():
             (tmp_path / "train" / name / file.name).write_bytes(file.read_bytes())
     (tmp_path / "train" / "a" / "3.JPEG").write_bytes(b"broken")
-    config = image_config(data__folder=str(tmp_path), data__max_bad_share=0.1)
+    config = image_config(source__folder=str(tmp_path), source__max_bad_share=0.1)
     experiment = build_experiment(config)
     with experiment.open_feed(0, make_mesh(1)) as feed:
         for _ in range(8):

@@ -50,7 +50,7 @@ def steps(config, devices, count=2):
 
 
 def test_one_and_four_devices_take_the_same_steps(image_config):
-    config = image_config(optimizer__name="sgd", optimizer__learning_rate=0.1)
+    config = image_config(optimizer__kind="sgd", optimizer__learning_rate=0.1)
     (one, loss_one), (four, loss_four) = steps(config, 1), steps(config, 4)
     np.testing.assert_allclose(loss_one, loss_four, rtol=1e-4)
     chex.assert_trees_all_close(one.params, four.params, rtol=1e-2, atol=1e-4)
@@ -96,9 +96,9 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
     assert whole.scores == resumed.scores
     rows = read_metrics(tmp_path / "stopped" / "metrics.jsonl")
     last = [row for row in rows if row["split"] == "train"][-1]
-    assert last["images_per_second"] > 0
+    assert last["examples_per_second"] > 0
     assert 0 <= last["data_wait_share"] <= 1
-    assert last["unreadable_images"] == 0
+    assert last["unreadable_examples"] == 0
     # The scores of the untrained network outlive the session that took them.
     final = json.loads((tmp_path / "stopped" / EVAL_FILE).read_text())
     assert final["untrained"]["readouts"] == {"backbone": {"grey": 0.5}}
@@ -106,7 +106,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
 
 def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
-        build_experiment(image_config(data__folder=str(tmp_path / "nowhere")))
+        build_experiment(image_config(source__folder=str(tmp_path / "nowhere")))
     with pytest.raises(ConfigError, match="batch_size=64 is more than the 60 pictures of"):
         build_experiment(image_config(train__batch_size=64))
 
@@ -120,7 +120,7 @@ def first_update(image_config):
 
     def update(name, gradient):
         config = image_config(
-            optimizer__name=name,
+            optimizer__kind=name,
             optimizer__weight_decay=0.1,
             optimizer__learning_rate=0.5,
             optimizer__concentration_learning_rate=0.01,

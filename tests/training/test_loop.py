@@ -58,7 +58,7 @@ def saved_params(config, workdir):
 
 
 def test_a_run_leaves_everything_behind(small_config, tmp_path):
-    config = small_config(dgp__space="box", dgp__marginal="uniform")
+    config = small_config(source__space="box", source__marginal="uniform")
     result = train(config, tmp_path)
     assert int(result.state.step) == config.train.steps
     assert workdir_lib.read_config(tmp_path) == config
@@ -87,7 +87,7 @@ def test_a_finished_run_is_not_run_again(small_config, tmp_path):
 @pytest.mark.parametrize("calls", [1, 2, 5])
 def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monkeypatch, calls):
     # A row of metrics spans two calls, so some of the stops fall into its middle.
-    config = small_config(optimizer__ema_decay=0.9, log__every=4)
+    config = small_config(train__ema_decay=0.9, log__every=4)
     train(config, tmp_path / "whole")
 
     def make_step_that_is_terminated(*args):
@@ -217,14 +217,14 @@ def test_another_config_is_refused_with_the_difference(small_config, tmp_path):
 
 def test_a_process_that_never_accepts_is_refused_before_anything_is_written(small_config, tmp_path):
     config = small_config(
-        dgp__space="sphere",
-        dgp__marginal="uniform",
-        dgp__conditional="anisotropic",
-        dgp__sampler="paper",
-        dgp__shell=1e-3,
-        dgp__concentration__layout="constant",
-        dgp__concentration__low=1e-6,
-        dgp__concentration__high=1e-6,
+        source__space="sphere",
+        source__marginal="uniform",
+        source__conditional="anisotropic",
+        source__sampler="paper",
+        source__shell=1e-3,
+        source__concentration__layout="constant",
+        source__concentration__low=1e-6,
+        source__concentration__high=1e-6,
     )
     with pytest.raises(ConfigError, match=r"Λ from 1e-06 to 1e-06 with shell = 0.001 on a sphere"):
         train(config, tmp_path / "run")
@@ -233,7 +233,7 @@ def test_a_process_that_never_accepts_is_refused_before_anything_is_written(smal
 
 def test_divergence_keeps_the_last_good_state(small_config, tmp_path):
     config = small_config(
-        optimizer__name="sgd",
+        optimizer__kind="sgd",
         optimizer__learning_rate=1e30,
         optimizer__schedule="constant",
         optimizer__warmup_steps=0,

@@ -26,7 +26,7 @@ def run(config, devices, calls=2):
 
 @pytest.mark.parametrize("kind", ["aninfonce", "infonce", "supervised"])
 def test_one_and_eight_devices_agree(small_config, kind):
-    config = small_config(objective__kind=kind, optimizer__name="adam")
+    config = small_config(objective__kind=kind, optimizer__kind="adam")
     (one, loss_one), (eight, loss_eight) = run(config, 1), run(config, 8)
     np.testing.assert_allclose(loss_one, loss_eight, rtol=1e-5)
     chex.assert_trees_all_close(
@@ -83,7 +83,7 @@ def test_step_is_the_gradient_step_written_out(small_config):
     """One SGD step equals the same arithmetic done by hand on the batch of step 0."""
     rate = 0.1
     config = small_config(
-        optimizer__name="sgd",
+        optimizer__kind="sgd",
         optimizer__learning_rate=rate,
         optimizer__momentum=0.0,
         optimizer__schedule="constant",
@@ -146,7 +146,7 @@ def test_a_bad_step_is_not_taken(small_config):
 
 
 def test_average_follows_the_parameters(small_config):
-    state, _ = run(small_config(optimizer__ema_decay=0.5), 1)
+    state, _ = run(small_config(train__ema_decay=0.5), 1)
     assert state.evaluated is state.average
     chex.assert_trees_all_equal_shapes_and_dtypes(state.average, state.weights)
     distance = max(
@@ -154,7 +154,7 @@ def test_average_follows_the_parameters(small_config):
         for a, b in zip(jax.tree.leaves(state.average), jax.tree.leaves(state.weights), strict=True)
     )
     assert 0 < distance < 0.1
-    plain, _ = run(small_config(optimizer__ema_decay=0.0), 1)
+    plain, _ = run(small_config(train__ema_decay=0.0), 1)
     assert plain.evaluated.params is plain.params
 
 
@@ -165,7 +165,7 @@ def test_training_lowers_the_loss(small_config):
         eval__every=50,
         log__every=50,
         checkpoint__every=50,
-        optimizer__name="adam",
+        optimizer__kind="adam",
         optimizer__learning_rate=3e-3,
         train__batch_size=64,
     )
