@@ -1,6 +1,12 @@
-"""What the commands have in common: how they end."""
+"""What the commands have in common: how they end, and how they show what comes from outside."""
 
+import io
+import os
+import re
+import select
 import sys
+from collections.abc import Callable
+from typing import NoReturn, TextIO
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -8,9 +14,70 @@ EXIT_USAGE = 2
 EXIT_PREEMPTED = 75
 # What a shell reports of a program that Ctrl-C has ended.
 EXIT_INTERRUPTED = 130
+# The same of one whose output nobody reads any more (128 + SIGPIPE).
+EXIT_NO_READER = 141
+
+# What would command a terminal, break a line, turn the direction of writing, or can't be
+# encoded: control characters, Unicode's separators of lines, its marks of direction, and the
+# half characters that Python reads for bytes that are no UTF-8.
+_UNPRINTABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def printable(text: object) -> str:
+    r"""Returns a text that is safe to print and to encode, on one line.
+
+    File names, values of a config and messages of other programs may hold anything; an escape
+    sequence among them could repaint the terminal or hide a line. Such characters come back as
+    Python would write them: `\x1b`, `\n`; a byte that is no UTF-8 as `\xe9`.
+    """
+    return _UNPRINTABLE.sub(_escaped, str(text))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match.group()
+    if "\udc80" <= character <= "\udcff":
+        return f"\\x{ord(character) - 0xDC00:02x}"
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def warn(message: object) -> None:
+    """Prints one line to stderr about what is not as it should be; the command goes on."""
+    print(f"aninfonce_jax: warning: {printable(message)}", file=sys.stderr)
 
 
 def complain(message: object, code: int) -> int:
     """Prints one line to stderr and returns the exit code it goes with."""
-    print(f"aninfonce_jax: {message}", file=sys.stderr)
+    print(f"aninfonce_jax: {printable(message)}", file=sys.stderr)
     return code
+
+
+def run_command(main: Callable[[list[str]], int]) -> NoReturn:
+    """Runs a command with the program's arguments and ends the program with its exit code.
+
+    A reader that goes away (`--help | head`) ends it without a word, as it ends other tools.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            # A terminal that knows no Λ shows its number rather than a traceback.
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = main(sys.argv)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        if not _has_no_reader(sys.stdout):
+            raise
+        # What is still buffered would fail again when Python closes the stream.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = EXIT_NO_READER
+    except KeyboardInterrupt:
+        code = complain("interrupted", EXIT_INTERRUPTED)
+    sys.exit(code)
+
+
+def _has_no_reader(stream: TextIO) -> bool:
+    """Whether a stream is a pipe whose other end is closed."""
+    poll = select.poll()
+    poll.register(stream.fileno(), 0)
+    return bool(poll.poll(0))

@@ -25,7 +25,7 @@ def shape_varying_over(shape: tuple[int, ...], dtype: Any, axes: frozenset[str])
         varying = jax.sharding.ManualAxisType(varying=axes)
         return jax.ShapeDtypeStruct(shape, dtype, manual_axis_type=varying)
     # Before jax 0.10 the set itself was the argument.
-    return jax.ShapeDtypeStruct(shape, dtype, vma=axes)
+    return jax.ShapeDtypeStruct(shape, dtype, vma=axes)  # type: ignore[call-arg]
 
 
 def as_varying(x: Array, axes: tuple[str, ...]) -> Array:
@@ -33,4 +33,4 @@ def as_varying(x: Array, axes: tuple[str, ...]) -> Array:
     if hasattr(lax, "pcast"):
         return lax.pcast(x, axes, to="varying")
     # Before jax 0.8.
-    return lax.pvary(x, axes)
+    return lax.pvary(x, axes)  # type: ignore[attr-defined]

@@ -7,20 +7,28 @@ imports jax or numpy, so that `--help` and a bad flag answer at once.
 """
 
 import dataclasses
-import difflib
+import functools
 import hashlib
 import json
-import math
-import typing
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from ml_collections import ConfigDict
 
 from aninfonce_jax.config_schema import Config, ConfigError, DgpConfig
+from aninfonce_jax.config_values import (
+    as_float32,
+    nearest,
+    parse_text,
+    parse_value,
+    shown,
+    type_name,
+)
 
-# Where a run keeps its resolved config, inside its work directory.
-CONFIG_FILE = "config.json"
+# Of a view's side, in pixels: a ResNet halves it three times.
+_SMALLEST_VIEW = 8
+# A warm-up that does not fit into its run takes the first of so many steps.
+_STEPS_PER_WARMUP_STEP = 10
 
 # Sections and fields that may differ when a run is resumed: they change what is written
 # down, or on how many devices, but not the result.
@@ -53,7 +61,7 @@ def flatten(config: Config) -> dict[str, Any]:
 def field_help() -> Iterator[tuple[str, Any, str, str]]:
     """Yields the dotted name, default, allowed type and meaning of every field."""
     for name, value, field in _leaves(Config()):
-        yield name, value, _type_name(field.type), field.metadata["help"]
+        yield name, value, type_name(field.type), field.metadata["help"]
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:
@@ -63,26 +71,72 @@ def from_dict(values: Mapping[str, Any]) -> Config:
       ConfigError: on an unknown key, a wrong type, an impossible value, or values that
         do not go together.
     """
+    config = _parse(values)
+    _check_runs(config)
+    return config
+
+
+def parse_override(name: str, text: str) -> Any:
+    """Returns the checked value that `--config.NAME=TEXT` stands for, or raises ConfigError."""
+    return parse_text(name, _FIELDS[name], text)
+
+
+def resolve(
+    values: Mapping[str, Any], overrides: Mapping[str, Any]
+) -> tuple[Config, tuple[str, ...]]:
+    """Returns what a command asks for: a config file's values, some of them changed.
+
+    Only the whole is checked: what a file leaves open, an override may settle.
+
+    Args:
+      values: of the file.
+      overrides: dotted names with their values.
+
+    Returns:
+      The config, and a line for each value that had to be fitted to the others.
+
+    Raises:
+      ConfigError: as `from_dict`.
+    """
+    whole = to_dict(_parse(values))
+    for name, value in overrides.items():
+        if name not in _FIELDS:
+            raise ConfigError(f"unknown config key {shown(name)}; {nearest(name, list(_FIELDS))}")
+        *sections, key = name.split(".")
+        functools.reduce(dict.__getitem__, sections, whole)[key] = value
+    config, notes = _with_short_warmup(_parse(whole))
+    _check_runs(config)
+    return config, notes
+
+
+def _parse(values: Mapping[str, Any]) -> Config:
     if isinstance(values, ConfigDict):
         values = values.to_dict()
-    config = _parse_section(Config, values, "")
+    config: Config = _parse_section(Config, values, "")
+    return config
+
+
+def _check_runs(config: Config) -> None:
     _require(
         len(set(config.compare)) == len(config.compare),
         f"config.compare names an objective twice: {config.compare}",
     )
     for run in expand(config).values():
         _check(run)
-    return config
 
 
-def check_override_names(arguments: list[str]) -> None:
-    """Raises ConfigError for a `--config.key=value` argument whose key does not exist."""
-    known = list(flatten(Config()))
-    for argument in arguments:
-        if argument.startswith("--config."):
-            name = argument.removeprefix("--config.").split("=", 1)[0]
-            if name not in known:
-                raise ConfigError(f"unknown config key {name!r}; {_nearest(name, known)}")
+def _with_short_warmup(config: Config) -> tuple[Config, tuple[str, ...]]:
+    """Shortens a warm-up that would not end: a short trial should not need a second flag."""
+    warmup, steps = config.optimizer.warmup_steps, config.train.steps
+    if warmup < steps:
+        return config, ()
+    short = steps // _STEPS_PER_WARMUP_STEP
+    optimizer = dataclasses.replace(config.optimizer, warmup_steps=short)
+    note = (
+        f"optimizer.warmup_steps is shortened from {warmup} to {short}, a tenth of "
+        f"train.steps={steps}"
+    )
+    return dataclasses.replace(config, optimizer=optimizer), (note,)
 
 
 def check_devices(config: Config, available: int, hosts: int) -> int:
@@ -113,6 +167,14 @@ def check_devices(config: Config, available: int, hosts: int) -> int:
     return devices
 
 
+def check_backend(config: Config, backend: str) -> None:
+    """Raises ConfigError if a run asks for what its devices can't do."""
+    _require(
+        config.objective.strategy != "pallas" or backend == "tpu",
+        f"objective.strategy='pallas' is for TPU and this is a {backend}; use 'auto' or 'chunked'",
+    )
+
+
 def expand(config: Config) -> dict[str, Config]:
     """Returns the single runs that a config asks for, by name."""
     kinds = config.compare or (config.objective.kind,)
@@ -126,7 +188,16 @@ def expand(config: Config) -> dict[str, Config]:
 
 def fingerprint(config: Config) -> str:
     """Returns a hash of all that the result of a run depends on."""
-    text = json.dumps(_result_values(config), sort_keys=True)
+    return fingerprint_values(to_dict(config))
+
+
+def fingerprint_values(values: Mapping[str, Any]) -> str:
+    """Returns the fingerprint of the config that `to_dict` made these nested values of.
+
+    It is that of the version that wrote them, which may have had fewer fields.
+    """
+    flat = _flatten_values(values)
+    text = json.dumps({name: flat[name] for name in flat if _matters(name)}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -146,9 +217,7 @@ def for_evaluation(config: Config, overrides: Mapping[str, Any]) -> Config:
     Raises:
       ConfigError: if another field is to change.
     """
-    values = ConfigDict(to_dict(config))
-    values.update_from_flattened_dict(overrides)
-    changed = from_dict(values)
+    changed, _ = resolve(to_dict(config), overrides)
     fixed = [name for name in difference(config, changed) if not name.startswith("eval.")]
     if fixed:
         raise ConfigError(
@@ -159,29 +228,31 @@ def for_evaluation(config: Config, overrides: Mapping[str, Any]) -> Config:
 
 
 def dispatch_steps(config: Config) -> int:
-    """Returns how many steps go into one call to the device.
+    """Returns how many steps at most go into one call to the device.
 
-    It divides every interval at which the loop must look at the state, so that
-    evaluations, checkpoints and the end fall between two calls. Pictures come from the
-    host, a batch for every call.
+    The loop asks for fewer where it must look at the state in between. Pictures come from
+    the host, a batch for every call.
     """
-    if config.has_images:
-        return 1
-    return math.gcd(
-        config.train.steps_per_dispatch,
-        config.train.steps,
-        config.eval.every,
-        config.checkpoint.every,
-        config.log.every,
-    )
+    return 1 if config.has_images else config.train.steps_per_dispatch
 
 
 def _result_values(config: Config) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in flatten(config).items()
-        if not name.startswith(_FREE_ON_RESUME)
-    }
+    return {name: value for name, value in flatten(config).items() if _matters(name)}
+
+
+def _matters(name: str) -> bool:
+    """Returns whether the result of a run depends on a field."""
+    return not name.startswith(_FREE_ON_RESUME)
+
+
+def _flatten_values(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= _flatten_values(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
 
 
 def _leaves(section: Any, prefix: str = "") -> Iterator[tuple[str, Any, dataclasses.Field[Any]]]:
@@ -200,59 +271,18 @@ def _parse_section(section: Any, values: Mapping[str, Any], prefix: str) -> Any:
         name = f"{prefix}{key}"
         if key not in fields:
             known = [f"{prefix}{field}" for field in fields]
-            raise ConfigError(f"unknown config key {name!r}; {_nearest(name, known)}")
+            raise ConfigError(f"unknown config key {shown(name)}; {nearest(name, known)}")
         expected = fields[key].type
         if dataclasses.is_dataclass(expected):
             if not isinstance(value, Mapping):
-                raise ConfigError(f"config.{name} must be a section with keys, got {value!r}")
+                raise ConfigError(f"config.{name} must be a section with keys, got {shown(value)}")
             parsed[key] = _parse_section(expected, value, f"{name}.")
         else:
-            parsed[key] = _parse_value(name, expected, value)
+            parsed[key] = parse_value(name, fields[key], value)
     return section(**parsed)
 
 
-def _parse_value(name: str, expected: Any, value: Any) -> Any:
-    origin = typing.get_origin(expected)
-    if origin is Literal:
-        options = typing.get_args(expected)
-        if value not in options:
-            raise ConfigError(
-                f"config.{name} must be one of {', '.join(map(repr, options))}; got {value!r}"
-            )
-        return value
-    if origin is tuple:
-        if not isinstance(value, (list, tuple)):
-            raise ConfigError(f"config.{name} must be a tuple, got {value!r}")
-        item = typing.get_args(expected)[0]
-        return tuple(_parse_value(f"{name}[{i}]", item, x) for i, x in enumerate(value))
-    if expected is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if not isinstance(value, expected) or (expected is int and isinstance(value, bool)):
-        raise ConfigError(
-            f"config.{name} must be of type {expected.__name__}, "
-            f"got {value!r} of type {type(value).__name__}"
-        )
-    if expected is float and not math.isfinite(value):
-        raise ConfigError(f"config.{name} must be a finite number, got {value}")
-    return value
-
-
-def _nearest(name: str, known: list[str]) -> str:
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    if len(known) > 20:
-        return "--help lists all keys"
-    return f"known keys: {', '.join(sorted(known))}"
-
-
-def _type_name(expected: Any) -> str:
-    origin = typing.get_origin(expected)
-    if origin is Literal:
-        return "|".join(typing.get_args(expected))
-    if origin is tuple:
-        return f"tuple of {_type_name(typing.get_args(expected)[0])}"
-    return str(expected.__name__)
+_FIELDS = {name: field for name, _, field in _leaves(Config())}
 
 
 def _require(condition: bool, message: str) -> None:
@@ -262,7 +292,6 @@ def _require(condition: bool, message: str) -> None:
 
 def _check(config: Config) -> None:
     """Checks a single run; those of a comparison differ in their objective."""
-    _check_ranges(config)
     if config.has_images:
         _check_images(config)
     else:
@@ -329,92 +358,19 @@ def _check_images(config: Config) -> None:
         config.eval.train_images != 1,
         "eval.train_images=1 leaves nothing to choose a penalty on; raise it, or use 0 for all",
     )
-    for i, width in enumerate(encoder.projector):
-        _require(width >= 1, f"config.encoder.projector[{i}] must be at least 1, got {width}")
-
-
-# Dotted name -> (smallest value allowed, largest, whether the smallest is itself allowed).
-_RANGES: dict[str, tuple[float, float, bool]] = {
-    "seed": (0, 2**32 - 1, True),
-    "dgp.dim": (1, math.inf, True),
-    "dgp.radius": (0, math.inf, False),
-    "dgp.marginal_scale": (0, math.inf, False),
-    "dgp.marginal_exponent": (0, math.inf, False),
-    "dgp.marginal_concentration": (0, math.inf, False),
-    "dgp.conditional_exponent": (0, math.inf, False),
-    "dgp.bimodal_offset": (0, math.inf, True),
-    "dgp.shell": (0, math.inf, False),
-    "dgp.concentration.high": (0, math.inf, False),
-    "dgp.concentration.low": (0, math.inf, False),
-    "dgp.mixing.layers": (0, math.inf, True),
-    "dgp.mixing.slope": (0, 1, False),
-    "dgp.mixing.candidates": (1, math.inf, True),
-    "data.image_size": (8, math.inf, True),
-    "data.view_size": (0, math.inf, True),
-    "data.strength": (0, math.inf, True),
-    "data.workers": (0, math.inf, True),
-    "data.threads": (1, math.inf, True),
-    "data.max_bad_share": (0, 1, True),
-    "encoder.width": (0, math.inf, False),
-    "encoder.dim": (1, math.inf, True),
-    "objective.hardness": (0, math.inf, True),
-    "objective.chunk_size": (0, math.inf, True),
-    "objective.concentration_start": (0, math.inf, False),
-    "objective.concentration_jitter": (0, math.inf, True),
-    "objective.temperature": (0, math.inf, False),
-    "objective.exponent": (0, math.inf, False),
-    "optimizer.learning_rate": (0, math.inf, False),
-    "optimizer.concentration_learning_rate": (0, math.inf, True),
-    "optimizer.rotation_learning_rate": (0, math.inf, True),
-    "optimizer.warmup_steps": (0, math.inf, True),
-    "optimizer.final_fraction": (0, 1, True),
-    "optimizer.b1": (0, 1, True),
-    "optimizer.b2": (0, 1, True),
-    "optimizer.momentum": (0, 1, True),
-    "optimizer.weight_decay": (0, math.inf, True),
-    "optimizer.clip_norm": (0, math.inf, True),
-    "optimizer.ema_decay": (0, 1, True),
-    "train.steps": (1, math.inf, True),
-    "train.batch_size": (2, math.inf, True),
-    "train.steps_per_dispatch": (1, math.inf, True),
-    "train.microbatches": (1, math.inf, True),
-    "train.devices": (0, math.inf, True),
-    "eval.every": (1, math.inf, True),
-    "eval.samples": (2, math.inf, True),
-    "eval.floor_batches": (1, math.inf, True),
-    "eval.train_images": (0, math.inf, True),
-    "eval.test_images": (0, math.inf, True),
-    "eval.readout_images": (16, math.inf, True),
-    "eval.batch_size": (1, math.inf, True),
-    "eval.neighbours": (1, math.inf, True),
-    "checkpoint.every": (1, math.inf, True),
-    "checkpoint.keep": (1, math.inf, True),
-    "log.every": (1, math.inf, True),
-}
-
-
-def _check_ranges(config: Config) -> None:
-    values = flatten(config)
-    for name, (low, high, closed) in _RANGES.items():
-        value = values[name]
-        if value < low or value > high or (value == low and not closed):
-            bound = f"{'at least' if closed else 'above'} {low}"
-            if high < math.inf:
-                bound += f" and at most {high}"
-            raise ConfigError(f"config.{name} must be {bound}, got {value}")
-    for i, width in enumerate(config.encoder.widths):
-        _require(width >= 1, f"config.encoder.widths[{i}] must be at least 1, got {width}")
-    for name in ("b1", "b2", "momentum", "ema_decay"):
-        value = values[f"optimizer.{name}"]
-        _require(value < 1, f"config.optimizer.{name} must be below 1, got {value}")
+    _require(
+        data.view_size == 0 or data.view_size >= _SMALLEST_VIEW,
+        f"data.view_size={data.view_size} is too small to train on; use 0 or at least "
+        f"{_SMALLEST_VIEW}",
+    )
 
 
 def _check_dgp(dgp: DgpConfig) -> None:
     on_sphere = dgp.space == "sphere"
     _require(not on_sphere or dgp.dim >= 2, f"a sphere needs dgp.dim of at least 2, got {dgp.dim}")
     _require(
-        dgp.box_low < dgp.box_high,
-        f"dgp.box_low={dgp.box_low} must be below dgp.box_high={dgp.box_high}",
+        as_float32(dgp.box_low) < as_float32(dgp.box_high),
+        f"dgp.box_low={dgp.box_low} must be below dgp.box_high={dgp.box_high}, also in float32",
     )
     for role, kind in (("marginal", dgp.marginal), ("conditional", dgp.conditional)):
         _require(
@@ -448,7 +404,6 @@ def _check_concentration(dgp: DgpConfig) -> None:
             f"dgp.concentration.values needs one Λ for each of dgp.dim={dgp.dim} factors, "
             f"got {len(values)}",
         )
-        _require(min(values) > 0, f"every Λ must be positive, got {min(values)}")
     else:
         _require(
             not concentration.values,

@@ -1,11 +1,20 @@
-"""Files that are written whole or not at all."""
+"""Files that are written whole or not at all, and read without waiting or believing."""
 
+import contextlib
 import json
 import math
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
+
+# More digits than a number of ours has; such an integer could not be drawn or compared.
+_MAX_DIGITS = 300
+
+
+class FileError(ValueError):
+    """A file that is not what it should be; its message is one line for the user."""
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
@@ -16,8 +25,17 @@ def write_bytes(path: Path, content: bytes) -> Path:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    partial.write_bytes(content)
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb", opener=_open_at_once) as file:
+            file.write(content)
+            file.flush()
+            # Else a machine that loses power may be left with an empty file under the new name.
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
     return path
 
 
@@ -31,6 +49,44 @@ def write_json(path: Path, value: Any) -> Path:
     return write_bytes(path, f"{text}\n".encode())
 
 
+def read_bytes(path: Path, limit: int) -> bytes:
+    """Returns the content of a regular file; never waits for a pipe.
+
+    Args:
+      path: what to read.
+      limit: the largest size, in bytes, that such a file may have.
+
+    Raises:
+      FileError: if it is no regular file, or larger than that.
+      OSError: if it is missing, or can't be read.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise FileError(f"{path} has {size:,} bytes; no more than {limit:,} were expected")
+        return file.read()
+
+
+def read_json(path: Path, limit: int) -> dict[str, Any]:
+    """Returns the object that a file of strict JSON holds; raises as `read_bytes`."""
+    content = parse_json(read_bytes(path, limit), str(path))
+    if not isinstance(content, dict):
+        raise FileError(f"{path} should hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def parse_json(content: bytes, place: str) -> Any:
+    """Returns the value of strict JSON in UTF-8; raises FileError, which begins with `place`."""
+    try:
+        return json.loads(
+            content.decode("utf-8"), parse_constant=_refuse_constant, parse_int=_parse_int
+        )
+    except ValueError as error:
+        raise FileError(f"{place}: not valid JSON ({error})") from error
+    except RecursionError as error:
+        raise FileError(f"{place}: not valid JSON (nested too deep)") from error
+
+
 def finite(value: Any) -> Any:
     """Returns a JSON value with null, which strict JSON has, for NaN and infinities."""
     if isinstance(value, Mapping):
@@ -38,3 +94,22 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Opens a regular file; a pipe would make an ordinary open wait for its other end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileError(f"{path} is not a regular file")
+    return descriptor
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _parse_int(digits: str) -> int:
+    if len(digits) > _MAX_DIGITS:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return int(digits)

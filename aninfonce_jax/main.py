@@ -1,71 +1,34 @@
 """Command line: python -m aninfonce_jax.main --config=configs/quickstart.py.
 
-Flags only; what they start lives in the package. Heavy imports wait until the flags are
-known to be good, so that a typo answers at once.
+What each mode does; the flags are read in `command_line`. Heavy imports wait until the flags
+are known to be good, so that a typo answers at once.
 """
 
-import importlib.util
-import shlex
-import sys
-import time
+from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # before the imports that take time
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from absl import flags
-from ml_collections import ConfigDict, config_flags
-
+from aninfonce_jax import command_line
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.cli import EXIT_FAILED, EXIT_PREEMPTED, EXIT_USAGE, complain
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.cli import (
+    EXIT_FAILED,
+    EXIT_PREEMPTED,
+    EXIT_USAGE,
+    complain,
+    printable,
+    run_command,
+    warn,
+)
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import Config, ConfigError
-from aninfonce_jax.stop import Preempted, StopSignal
 
-_PACKAGE = Path(__file__).resolve().parent
-# A wheel carries the configs inside the package; in a clone they stand beside it.
-_INSTALLED_CONFIGS, _CLONED_CONFIGS = _PACKAGE / "configs", _PACKAGE.parent / "configs"
-_SHIPPED_CONFIGS = _INSTALLED_CONFIGS if _INSTALLED_CONFIGS.is_dir() else _CLONED_CONFIGS
-_DEFAULT_CONFIG = "configs/quickstart.py"
 _PREVIEW_PAIRS = 8
-_USAGE = """\
-Learn what a contrastive encoder recovers, and what it loses.
-
-usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]] [--config.KEY=VALUE ...]
-           [--mode=train|eval|report|preview] [--workdir=DIR] [--progress=auto|rich|plain|off]
-
-examples:
-  python -m aninfonce_jax.main
-      train AnInfoNCE and InfoNCE on a small problem and write a report (minutes)
-  python -m aninfonce_jax.main --config=configs/synthetic.py:linear --workdir=runs/linear
-      the paper's experiment; the same command again goes on where it was stopped
-  python -m aninfonce_jax.main --config.train.steps=500 --config.optimizer.name=adam
-      change single values
-  python -m aninfonce_jax.main --mode=eval --workdir=runs/linear
-      recompute every score from the latest checkpoint
-  python -m aninfonce_jax.main --mode=report --workdir=runs/linear,runs/infonce
-      one page that compares runs; it is written into the first folder
-  python -m aninfonce_jax.main --config=configs/cifar10.py --config.data.folder=DIR
-      pictures: train a ResNet on CIFAR-10 and read out what it kept
-  python -m aninfonce_jax.main --config=configs/cifar10.py --config.data.folder=DIR --mode=preview
-      a sheet of pairs as the encoder will see them, with what was done to each
-
-flags:
-  --config    a Python file whose get_config() returns the config, or the name of one that
-              comes with the package, such as synthetic:linear (default: {default})
-  --mode      train (and report), eval, report, or preview the pairs of pictures
-  --workdir   where the run lives (default: runs/<config>-<variant>-<time>)
-  --progress  a live line on a terminal, plain lines elsewhere, or nothing
-
-config keys, with default and meaning:
-"""
-
-
-def help_text() -> str:
-    """Returns usage, examples, and every config key."""
-    lines = [_USAGE.format(default=_DEFAULT_CONFIG)]
-    for name, default, kind, meaning in config_lib.field_help():
-        shown = f"{default!r}" if isinstance(default, (str, tuple)) else f"{default}"
-        lines.append(f"  {name} = {shown}  ({kind})\n      {meaning}\n")
-    return "".join(lines)
 
 
 def main(argv: list[str]) -> int:
@@ -75,209 +38,142 @@ def main(argv: list[str]) -> int:
       argv: the program's name and its arguments.
     """
     if {"-h", "--help", "-help"} & set(argv[1:]):
-        print(help_text())
+        print(command_line.help_text())
         return 0
     try:
-        return _run(argv)
+        return _run(command_line.parse(argv[1:]))
     except ConfigError as error:
         return complain(error, EXIT_USAGE)
 
 
-def _run(argv: list[str]) -> int:
-    config_lib.check_override_names(argv[1:])
-    name, rest = _split_config_flag(argv)
-    values = _parse(load_config(name), rest)
-    if values.mode == "report":
-        return _report(_folders(values.workdir), Path(values.workdir.split(",")[0]))
-    if values.mode == "eval":
-        overrides = config_flags.get_override_values(values["config"])
-        return _evaluate(_folders(values.workdir), Path(values.workdir.split(",")[0]), overrides)
-    config = config_lib.from_dict(values.config)
-    if values.mode == "preview":
-        return _preview(config, Path(values.workdir or "."))
-    # Flags of this session are left out: what repeats the run is its config.
-    command = shlex.join(
-        ["python", "-m", "aninfonce_jax.main", f"--config={name}"]
-        + [argument for argument in rest if argument.startswith("--config.")]
-    )
-    return _train(config, Path(values.workdir or _default_workdir(name)), values.progress, command)
-
-
-def _split_config_flag(argv: list[str]) -> tuple[str, list[str]]:
-    """Returns the last FILE[:VARIANT] given by --config, and the other arguments."""
-    name, rest = _DEFAULT_CONFIG, []
-    arguments = iter(argv)
-    for argument in arguments:
-        if argument == "--config":
-            name = next(arguments, "")
-        elif argument.startswith("--config="):
-            name = argument.removeprefix("--config=")
-        else:
-            rest.append(argument)
-    return name, rest
-
-
-def _config_path(file: str) -> Path:
-    """Returns the path as given, or that of the shipped config which it names.
-
-    So configs/quickstart.py, quickstart.py and quickstart mean the same in any folder, as
-    long as no file of one's own has that path.
-    """
-    path = Path(file)
-    if path.is_file():
-        return path
-    shipped = _SHIPPED_CONFIGS / (path.name if path.suffix else f"{path.name}.py")
-    if path.parent in (Path(), Path("configs")) and shipped.is_file():
-        return shipped
-    names = ", ".join(sorted(config.stem for config in _SHIPPED_CONFIGS.glob("*.py")))
-    raise ConfigError(
-        f"config file {file!r} does not exist; expected FILE[:VARIANT], or one of {names}"
-    )
-
-
-def load_config(name: str) -> Mapping[str, Any]:
-    """Returns what get_config() of FILE[:VARIANT] returns.
-
-    config_flags can load files too, but through a call that newer Pythons removed, and
-    with a traceback where a line would do.
-
-    Args:
-      name: a path or the name of a shipped config, and perhaps a variant.
-
-    Raises:
-      ConfigError: if there is no such file, or it does not make a config.
-    """
-    file, colon, variant = name.partition(":")
-    path = _config_path(file)
-    spec = importlib.util.spec_from_file_location("config_file", path)
-    if spec is None or spec.loader is None:
-        raise ConfigError(f"config file {file!r} must be a Python file")
-    module = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(module)
-        config = module.get_config(*([variant] if colon else []))
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error}") from error
-    except Exception as error:
-        raise ConfigError(f"{file} failed to load: {type(error).__name__}: {error}") from error
-    if not isinstance(config, Mapping | ConfigDict):
-        raise ConfigError(f"{file}: get_config() must return a ConfigDict, got {config!r}")
-    return config
-
-
-def _parse(config: Mapping[str, Any], argv: list[str]) -> flags.FlagValues:
-    # An override needs a key to override; what the file leaves out has its default.
-    whole = ConfigDict(config_lib.to_dict(config_lib.from_dict(config)))
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dict("config", whole, flag_values=values, sys_argv=argv)
-    flags.DEFINE_enum("mode", "train", ["train", "eval", "report", "preview"], "what to do", values)
-    flags.DEFINE_string("workdir", "", "folder of the run", values)
-    flags.DEFINE_enum("progress", "auto", ["auto", "rich", "plain", "off"], "progress line", values)
-    try:
-        rest = values(argv)
-    except flags.Error as error:
-        raise ConfigError(f"{error}; see --help") from error
-    if len(rest) > 1:
-        raise ConfigError(f"unexpected argument {rest[1]!r}; see --help")
-    return values
-
-
-def _default_workdir(config_name: str) -> Path:
-    name, _, variant = config_name.partition(":")
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / "-".join(part for part in (Path(name).stem, variant, stamp) if part)
+def _run(command: command_line.Command) -> int:
+    overrides = command.overrides
+    output = Path(command.workdir.split(",")[0])
+    # A run that is there has its own config.
+    if command.mode == "report":
+        return _report(_folders(command.workdir), output)
+    if command.mode == "eval":
+        return _evaluate(_folders(command.workdir), output, overrides)
+    if "," in command.workdir:
+        raise ConfigError(
+            f"--mode={command.mode} writes into one folder, got --workdir={command.workdir}"
+        )
+    config, notes = config_lib.resolve(load_config(command.config), overrides)
+    if command.mode == "preview":
+        return _preview(config, Path(command.workdir or "."))
+    for note in notes:
+        print(f"note: {note}")
+    workdir = Path(command.workdir or command_line.default_workdir(command.config))
+    commands = {
+        name: command_line.repeat_command(command, config, run)
+        for name, run in config_lib.expand(config).items()
+    }
+    return _train(config, workdir, command.progress, commands)
 
 
 def _folders(workdir: str) -> list[Path]:
     """Returns the runs that a --workdir names: folders, or the runs inside one."""
     if not workdir:
         raise ConfigError("--workdir is missing: name the folder of a run, or several with commas")
-    found = []
-    for folder in map(Path, workdir.split(",")):
-        if not folder.is_dir():
-            raise ConfigError(f"work directory {folder} does not exist")
-        inside = sorted(path.parent for path in folder.glob(f"*/{config_lib.CONFIG_FILE}"))
-        found += [folder] if (folder / config_lib.CONFIG_FILE).exists() else inside
-    if not found:
-        raise ConfigError(
-            f"{workdir} holds no run: no {config_lib.CONFIG_FILE} in it or one level below"
-        )
-    return found
+    return workdir_lib.find_runs(map(Path, workdir.split(",")))
 
 
-def _train(config: Config, workdir: Path, progress: Any, command: str) -> int:
-    with StopSignal() as stop:
+def _train(config: Config, workdir: Path, progress: Any, commands: Mapping[str, str]) -> int:
+    with StopSignal() as stop, workdir_lib.hold(workdir, *_run_folders(config, workdir).values()):
         try:
-            return _train_and_report(config, workdir, progress, command, stop)
+            return _train_and_report(config, workdir, progress, commands, stop)
         except Preempted as notice:
             return complain(
                 f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
             )
 
 
+def _run_folders(config: Config, workdir: Path) -> dict[str, Path]:
+    """Returns where each run of a config lives; those of a comparison below its folder."""
+    runs = config_lib.expand(config)
+    return {name: workdir / name if len(runs) > 1 else workdir for name in runs}
+
+
 def _train_and_report(
-    config: Config, workdir: Path, progress: Any, command: str, stop: StopSignal
+    config: Config, workdir: Path, progress: Any, commands: Mapping[str, str], stop: StopSignal
 ) -> int:
     import jax
 
-    config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    from aninfonce_jax import memory
 
-    from aninfonce_jax.console import print_config, print_scores
+    devices = config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    config_lib.check_backend(config, jax.default_backend())
+    memory.check_fits(config, devices)
+
+    from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import make_evaluate
     from aninfonce_jax.training import loop
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     runs = config_lib.expand(config)
-    folders = {name: workdir / name if len(runs) > 1 else workdir for name in runs}
+    folders = _run_folders(config, workdir)
     print_config(config)
-    print(f"work directory: {workdir}")
-    results: dict[str, Mapping[str, Any]] = {}
+    print(f"work directory: {printable(workdir)}")
     for name, run in runs.items():
         stop.raise_if_requested(f"stopped before {name} began")
         try:
-            result = loop.train(
+            loop.train(
                 run,
                 folders[name],
                 make_evaluate,
                 stop=stop,
                 progress_mode=progress,
                 label=name,
-                command=command,
+                command=commands[name],
             )
-        except (loop.DivergedError, CheckpointError, DataError) as error:
+        except (loop.DivergedError, loop.UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
+        except OSError as error:  # a full disk, a folder that was removed or made read-only
+            return complain(
+                f"the run in {folders[name]} can't go on: {error}; mend it, and the same command "
+                "goes on from the last checkpoint",
+                EXIT_FAILED,
+            )
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
-        results[name] = result.scores
-    print_scores(results)
-    _print_readouts([*folders.values()])
-    return _report([*folders.values()], workdir)
+    return _show(folders, workdir)
 
 
 def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -> int:
-    from aninfonce_jax.console import print_scores
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import evaluate_checkpoint
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     try:
-        print_scores({folder.name: evaluate_checkpoint(folder, overrides) for folder in folders})
+        for folder in folders:
+            for problem in evaluate_checkpoint(folder, overrides).get("warnings", ()):
+                warn(f"{folder}: {problem}")
     except FileNotFoundError as error:
         return complain(error, EXIT_USAGE)
     except (CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)
-    _print_readouts(folders)
-    return _report(folders, output)
+    names = [folder.name for folder in folders]
+    # Runs of equal names in different folders must not hide each other.
+    shown = names if len(set(names)) == len(names) else [*map(str, folders)]
+    return _show(dict(zip(shown, folders, strict=True)), output)
 
 
-def _print_readouts(folders: list[Path]) -> None:
-    from aninfonce_jax.console import print_readouts
+def _show(folders: Mapping[str, Path], output: Path) -> int:
+    """Prints the scores that the work directories hold, and writes tables and report."""
+    from aninfonce_jax.console import print_readouts, print_scores
     from aninfonce_jax.evaluation.runner import tabulate
+    from aninfonce_jax.evaluation.workdir import ReportError, read_workdir
 
-    for folder in folders:
+    try:
+        results = {name: read_workdir(folder).final for name, folder in folders.items()}
+    except ReportError as error:
+        return complain(error, EXIT_USAGE)
+    print_scores(results)
+    for folder in folders.values():
         if rows := tabulate(folder):
             print_readouts(rows)
+    return _report([*folders.values()], output)
 
 
 def _preview(config: Config, folder: Path) -> int:
@@ -307,12 +203,12 @@ def _preview(config: Config, folder: Path) -> int:
             np.asarray(batch.image)[batch.mask],
             key,
             source.spec,
-            folder / "preview.png",
+            folder / workdir_lib.PREVIEW_FILE,
             title=title,
         )
     except OSError as error:
         return complain(f"the preview can't be written: {error}", EXIT_USAGE)
-    print(f"preview: {path}")
+    print(f"preview: {printable(path)}")
     return 0
 
 
@@ -323,14 +219,16 @@ def _report(folders: list[Path], output: Path) -> int:
         page = write_report(folders, output)
     except ReportError as error:
         return complain(error, EXIT_USAGE)
-    print(f"report: {page}")
+    except OSError as error:
+        return complain(f"the report can't be written: {error}", EXIT_FAILED)
+    print(f"report: {printable(page)}")
     return 0
 
 
-def command_line() -> int:
+def script() -> None:
     """Runs the command line of this process: what the `aninfonce` script calls."""
-    return main(sys.argv)
+    run_command(main)
 
 
 if __name__ == "__main__":
-    sys.exit(command_line())
+    script()

@@ -10,8 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn, Self, TextIO
 
-from aninfonce_jax.cli import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, complain
-from aninfonce_jax.data.source import DataError
+from aninfonce_jax.cli import (
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_USAGE,
+    complain,
+    printable,
+    run_command,
+    warn,
+)
+from aninfonce_jax.data.source import DataError, remark_of
 
 _DATASETS = ("mnist", "cifar10", "imagenet", "folder")
 _USAGE = """\
@@ -28,7 +36,7 @@ examples:
   python -m aninfonce_jax.prepare imagenet --from=ILSVRC2012 --to=tfds
       from train/<class>/*.JPEG and val/<class>/*.JPEG, all 1,331,167 of them
   python -m aninfonce_jax.prepare folder --from=birds --to=tfds --name=birds
-      from any <split>/<class>/<image>
+      from any <split>/<class>/<image>: JPEG, PNG, WebP or BMP
 
 An interrupted preparation goes on with the same command. What is written opens with
 tfds.data_source(NAME, data_dir=DIR), with tfds.load where TensorFlow is installed, and here
@@ -101,10 +109,13 @@ def _run(values: argparse.Namespace) -> int:
             threads=values.threads,
             on_progress=bar.update,
         )
+    for remark in filter(None, map(remark_of, splits.values())):
+        warn(remark)
     for line in result.skipped:
-        print(f"left out {line}")
+        print(f"left out {printable(line)}")
     counts = ", ".join(f"{count:,} {split}" for split, count in result.examples.items())
-    print(f"{'written' if result.fresh else 'already there'}: {result.folder} ({counts})")
+    state = "written" if result.fresh else "already there"
+    print(printable(f"{state}: {result.folder} ({counts})"))
     print(f"open it with tfds.data_source({target.name!r}, data_dir={str(to)!r}, split='train')")
     return 0
 
@@ -173,4 +184,4 @@ class _Bar:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv))
+    run_command(main)

@@ -68,7 +68,7 @@ def our_parts(experiment: Experiment, images: np.ndarray) -> dict[str, Run]:
 
     def take_step():
         nonlocal state
-        state, metrics = step(state, batch)
+        state, metrics = step(state, batch, 1)
         jax.block_until_ready(metrics)
 
     return {

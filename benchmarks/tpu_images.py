@@ -92,7 +92,7 @@ def compile_step(config: Config, mesh: Mesh) -> Compiled:
         mask=column(jnp.bool_),
     )
     state = jax.tree.map(on_all, jax.eval_shape(experiment.init_state))
-    return make_train_step(experiment, mesh).lower(state, batch).compile()
+    return make_train_step(experiment, mesh).lower(state, batch, 1).compile()
 
 
 def traffic(text: str) -> str:

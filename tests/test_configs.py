@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import ConfigError
-from aninfonce_jax.main import load_config
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [

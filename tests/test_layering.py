@@ -9,14 +9,17 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
-    ["types", "cli", "files", "stop"],
+    ["types", "cli", "files", "lock", "stop"],
     ["compat", "config_schema"],
-    ["config", "rng", "mesh"],
+    ["config_values"],
+    ["config", "config_file", "memory", "rng", "mesh"],
+    ["workdir"],
     ["data", "dgp", "losses", "models"],
     ["training"],
     ["evaluation"],
     ["console"],
     ["__init__"],
+    ["command_line"],
     ["main", "prepare"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

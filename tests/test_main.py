@@ -1,6 +1,7 @@
 import functools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -11,10 +12,9 @@ import jax
 import pytest
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.evaluation import runner
+from aninfonce_jax.evaluation import registry, runner
 from aninfonce_jax.main import main
-from aninfonce_jax.training.loop import prepare_workdir
-from aninfonce_jax.training.metrics import read_metrics
+from aninfonce_jax.workdir import claim, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 # A run of seconds, as overrides of the quickstart.
@@ -53,12 +53,17 @@ def run(*arguments):
         (["--config=elsewhere/quickstart.py"], "'elsewhere/quickstart.py' does not exist"),
         (["--config=setup.cfg"], "config file 'setup.cfg' must be a Python file"),
         (["--config=configs/synthetic.py:cubic"], "unknown variant 'cubic'; choose one of bimodal"),
-        (["--config.train.stepz=3"], "did you mean 'train.steps'?"),
-        (["--config.train.steps=many"], "invalid literal for int"),
+        (["--config.train.stepz=3"], "did you mean '--config.train.steps'?"),
+        (["--config.train.steps=many"], "config.train.steps must be a whole number, got 'many'"),
         (["--config.train.batch_size=-8"], "config.train.batch_size must be at least 2, got -8"),
         (["--config.train.batch_size=1001"], "can't be divided over 8 devices"),
-        (["--mode=dance"], "value should be one of <train|eval|report|preview>"),
-        (["--wrokdir=x"], "Unknown command line flag 'wrokdir'"),
+        (["--mode=dance"], "--mode must be one of train, eval, report, preview; got 'dance'"),
+        (["--wrokdir=x"], "unknown flag '--wrokdir'; did you mean '--workdir'?"),
+        (["--workdir="], "--workdir names a folder, or several with commas between them, got ''"),
+        (["--workdir=a,b"], "--mode=train writes into one folder, got --workdir=a,b"),
+        (["--mode=report", "--workdir=a,,b"], "--workdir names a folder, or several"),
+        (["--config.encoder.widths=1000000,1000000"], "TiB of memory (parameters and optimiser: "),
+        (["--config.objective.strategy=pallas"], "='pallas' is for TPU and this is a cpu; use"),
         (["extra"], "unexpected argument 'extra'"),
         (["--mode=eval"], "--workdir is missing"),
         (["--mode=report", "--workdir=nowhere"], "work directory nowhere does not exist"),
@@ -75,21 +80,6 @@ def test_bad_input_gets_one_line_and_exit_code_two(arguments, expected, capsys, 
     assert out == ""
 
 
-@pytest.mark.parametrize(
-    ("source", "expected"),
-    [
-        ("def get_config(:", "failed to load: SyntaxError"),
-        ("x = 1", "failed to load: AttributeError"),
-        ("def get_config(): return {'nmae': 3}", "unknown config key 'nmae'; did you mean 'name'?"),
-    ],
-)
-def test_a_broken_config_file(source, expected, tmp_path, capsys):
-    path = tmp_path / "broken.py"
-    path.write_text(source)
-    assert run(f"--config={path}") == 2
-    assert expected in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("taken", ["a file", "/proc"])
 def test_a_work_directory_that_cannot_be_written(taken, tmp_path, capsys):
     (tmp_path / "file").touch()
@@ -104,7 +94,7 @@ def test_a_work_directory_that_cannot_be_written(taken, tmp_path, capsys):
 @pytest.mark.parametrize("mode", ["train", "eval"])
 def test_several_hosts_are_refused(mode, tmp_path, capsys, monkeypatch):
     config = config_lib.from_dict(config_lib.default_config())
-    prepare_workdir(tmp_path, config)
+    claim(tmp_path, config)
     monkeypatch.setattr(jax, "process_count", lambda: 2)
     assert run(f"--mode={mode}", f"--workdir={tmp_path}") == 2
     err = capsys.readouterr().err
@@ -120,10 +110,30 @@ def test_help_lists_every_key(capsys):
         assert expected in text
 
 
-def test_help_needs_no_jax():
-    code = "import sys; sys.argv = ['m', '--help']; import aninfonce_jax.main as m;"
-    code += "m.main(sys.argv); assert 'jax' not in sys.modules"
+def test_help_and_a_bad_flag_need_no_jax():
+    lines = ["--help"], ["--wrokdir=x"], ["--config.train.steps=-5"], ["--config=nowhere.py"]
+    code = "import sys; import aninfonce_jax.main as m\n"
+    code += f"codes = [m.main(['m', *line]) for line in {[*lines]}]\n"
+    code += "assert codes == [0, 2, 2, 2], codes; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
+
+
+@pytest.mark.parametrize("module", ["main", "prepare"])
+def test_a_reader_that_goes_away_ends_a_command_quietly(module):
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", f"aninfonce_jax.{module}", "--help"]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
+
+
+def test_help_can_be_written_in_ascii():
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    command = [sys.executable, "-m", "aninfonce_jax.main", "--help"]
+    ended = subprocess.run(command, capture_output=True, cwd=ROOT, env=environment, check=False)
+    assert (ended.returncode, ended.stderr) == (0, b"")
+    assert rb"\u039b" in ended.stdout
 
 
 def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
@@ -131,13 +141,29 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "train.batch_size" in text
     assert "report.html" in text
+    assert "±: 95 % interval" in text
     page = (tmp_path / "report.html").read_text()
     assert "AnInfoNCE" in page
+    commands = {
+        kind: json.loads((tmp_path / kind / "config.json").read_text())["command"]
+        for kind in ("aninfonce", "infonce")
+    }
+    assert commands["infonce"].endswith("--config.objective.kind=infonce")
+    assert commands["infonce"] != commands["aninfonce"]
     for kind in ("aninfonce", "infonce"):
         final = json.loads((tmp_path / kind / "eval.json").read_text())
+        for key in ("r2", "r2_content", "r2_style", "mcc_pearson", "mcc_spearman", "loss"):
+            low, high = final["intervals"][key]
+            assert low <= final[key] <= high, key
+            # What the loop wrote is what the page shows, in the form of the registry.
+            form = registry.score(key).form
+            assert form.value(final[key], [low, high]) in page, key
+            assert form.margin(final[key], [low, high]) in page, key
+        assert len(final["intervals"]["r2_per_factor"]) == len(final["r2_per_factor"])
         assert run("--mode=eval", f"--workdir={tmp_path / kind}") == 0
         again = json.loads((tmp_path / kind / "eval.json").read_text())
-        assert {**again, "seconds": 0} == {**final, "seconds": 0}
+        timing = {"seconds": 0, "digest": ""}
+        assert again | timing == final | timing
         assert "evaluated_with" not in again
     (tmp_path / "report.html").unlink()
     assert run("--mode=report", f"--workdir={tmp_path}") == 0
@@ -200,6 +226,28 @@ def test_a_stop_in_the_last_evaluation_keeps_the_next_run_from_beginning(
     assert [path.name for path in tmp_path.iterdir()] == ["aninfonce"]
     assert run(*arguments) == 0
     assert (tmp_path / "report.html").exists()
+
+
+def test_a_work_directory_that_is_removed_in_mid_run(tmp_path, capfd, monkeypatch):
+    make_evaluate, workdir = runner.make_evaluate, tmp_path / "run"
+
+    def make(*args):
+        evaluate = make_evaluate(*args)
+
+        def run(weights, *, full):
+            if (workdir / "metrics.jsonl").stat().st_size:  # not the first evaluation
+                shutil.rmtree(workdir)
+            return evaluate(weights, full=full)
+
+        return run
+
+    monkeypatch.setattr(runner, "make_evaluate", make)
+    one = ["--config=configs/synthetic.py", "--config.train.steps=4", f"--workdir={workdir}"]
+    assert run(*SMALL, *NORMAL, *one) == 1
+    err = capfd.readouterr().err
+    assert err.startswith("aninfonce_jax: ")
+    assert "the folder was removed" in err
+    assert err.count("\n") == 1
 
 
 def test_a_stop_while_setting_up_asks_to_be_started_again(tmp_path, capsys, monkeypatch):

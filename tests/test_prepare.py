@@ -1,6 +1,6 @@
+import dataclasses
 import errno
 import io
-import os
 import subprocess
 import sys
 import time
@@ -11,6 +11,7 @@ import tensorflow_datasets as tfds
 from image_files import write_cifar10, write_folder, write_mnist
 
 from aninfonce_jax.data import prepare as prepare_lib
+from aninfonce_jax.data import recipes
 from aninfonce_jax.prepare import _Bar, main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -88,6 +89,19 @@ def test_a_folder_from_the_command_line(tmp_path, capsys):
     assert err == ""
 
 
+def test_files_that_are_not_official_are_said_to_be(tmp_path, capsys, monkeypatch):
+    write_mnist(tmp_path / "mnist")
+    counts = {"train": 12, "test": 5}
+    target = dataclasses.replace(recipes._TARGETS["mnist"], counts=counts)
+    monkeypatch.setitem(recipes._TARGETS, "mnist", target)
+    assert run("mnist", f"--from={tmp_path / 'mnist'}", f"--to={tmp_path}", "--progress=off") == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    for line, split in zip(lines, ("train", "t10k"), strict=True):
+        assert line.startswith("aninfonce_jax: warning: ")
+        assert f"{split}-images-idx3-ubyte.gz (and 1 more) is not the official file" in line
+
+
 def test_bad_images_are_listed_when_they_are_left_out(tmp_path, capsys):
     write_folder(tmp_path / "ants", {"train": {"a": 3}})
     (tmp_path / "ants" / "train" / "a" / "1.JPEG").write_bytes(b"nothing")
@@ -108,13 +122,13 @@ def test_what_can_not_be_opened_is_named_or_left_out(tmp_path, capsys):
     command = ["folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}", "--name=some_ants"]
     assert run(*command) == 2
     err = capsys.readouterr().err
-    assert "JPEG'; fetch it again, remove it, or leave such images out with --skip_bad" in err
+    assert "; fetch it again, remove it, or leave such images out with --skip_bad" in err
     assert err.count("\n") == 1
     for state in ("written", "already there"):
         assert run(*command, "--skip_bad") == 0
         out = capsys.readouterr().out
         assert f"left out [Errno 2] No such file or directory: '{images}/link.JPEG'" in out
-        assert f"left out [Errno 21] Is a directory: '{images}/folder.JPEG'" in out
+        assert f"left out {images}/folder.JPEG must be a file, got a folder" in out
         assert f"{state}: " in out
         assert "(3 train)" in out
 
@@ -154,15 +168,27 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
     assert capsys.readouterr().err == "aninfonce_jax: stopped; the same command goes on\n"
 
 
+# The command, held up at one of the images.
+_HELD_UP = """
+import sys, time
+from aninfonce_jax.data import shards
+from aninfonce_jax.prepare import main
+
+write = shards.ShardWriter._record
+def hold_up(self, source, index):
+    if index == 1:
+        time.sleep(1_000)
+    return write(self, source, index)
+shards.ShardWriter._record = hold_up
+sys.exit(main(sys.argv))
+"""
+
+
 def test_a_killed_preparation_goes_on(tmp_path):
-    images = write_folder(tmp_path / "ants", {"train": {"a": 300}}, size=4)
-    # A pipe without a writer holds the process up in the middle. The estimate of the size looks
-    # at every third image and not at this one.
-    name = sorted(images)[1]
-    (tmp_path / "ants" / name).unlink()
-    os.mkfifo(tmp_path / "ants" / name)
-    command = [sys.executable, "-m", "aninfonce_jax.prepare", "folder", "--threads=1"]
-    command += [f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'out'}"]
+    write_folder(tmp_path / "ants", {"train": {"a": 300}}, size=4)
+    arguments = ["folder", "--threads=1"]
+    arguments += [f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'out'}"]
+    command = [sys.executable, "-c", _HELD_UP, *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
     work = tmp_path / "out" / "ants" / "1.0.0.incomplete"
     deadline = time.monotonic() + 240
@@ -173,9 +199,7 @@ def test_a_killed_preparation_goes_on(tmp_path):
     process.communicate()
     assert process.returncode == -9
     assert [path.name for path in work.parent.iterdir()] == [work.name]
-    (tmp_path / "ants" / name).unlink()
-    (tmp_path / "ants" / name).write_bytes(images[name])
-    assert run(*command[3:]) == 0
+    assert run(*arguments) == 0
     assert len(tfds.data_source("ants", data_dir=tmp_path / "out", split="train")) == 300
 
 

@@ -6,13 +6,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from aninfonce_jax.cli import warn
 from aninfonce_jax.config_schema import DataConfig
 from aninfonce_jax.data.augment import AugmentSpec, apply, augment, neutral_params, preset
 from aninfonce_jax.data.datasets import open_dataset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.order import Rows
 from aninfonce_jax.data.pipeline import Batches, Loading, evaluation_batches, training_batches
-from aninfonce_jax.data.source import ImageSource, Subset
+from aninfonce_jax.data.source import ImageSource, Subset, remark_of
 from aninfonce_jax.types import Array, Pairs
 
 
@@ -92,9 +93,13 @@ def build_image_pairs(config: DataConfig) -> ImagePairs:
       ValueError: the augmentation's settings are out of range.
     """
     size = config.view_size or config.image_size
+    splits = (config.train_split, config.test_split)
+    train, test = (open_dataset(config.name, config.folder, split) for split in splits)
+    for remark in dict.fromkeys(filter(None, map(remark_of, (train, test)))):
+        warn(remark)
     return ImagePairs(
-        train=open_dataset(config.name, config.folder, config.train_split),
-        test=open_dataset(config.name, config.folder, config.test_split),
+        train=train,
+        test=test,
         decoder=Decoder(config.image_size),
         spec=preset(config.augment, size=size, strength=config.strength),
         loading=Loading(

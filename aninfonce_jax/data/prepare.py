@@ -9,7 +9,6 @@ interrupted preparation goes on where it was, and nothing half-written is ever o
 
 import contextlib
 import dataclasses
-import fcntl
 import functools
 import hashlib
 import itertools
@@ -24,6 +23,8 @@ from array_record.python.array_record_module import (  # type: ignore[import-unt
     ArrayRecordReader,
 )
 
+from aninfonce_jax import lock
+from aninfonce_jax.cli import warn
 from aninfonce_jax.data.shards import (
     JOURNAL,
     LOCK,
@@ -37,6 +38,7 @@ from aninfonce_jax.data.shards import (
     sync,
 )
 from aninfonce_jax.data.source import DataError, ImageSource
+from aninfonce_jax.data.tfds_source import open_version
 from aninfonce_jax.files import write_json
 
 # Split -> the images that were left out; kept with the data set, to tell it from an older one.
@@ -149,8 +151,7 @@ def _check_finished(folder: Path, splits: Mapping[str, ImageSource]) -> Prepared
     """Accepts what an earlier preparation wrote if it had as many examples as this one."""
     have = _examples(folder)
     want = {split: len(source) for split, source in splits.items()}
-    record = folder / _SKIPPED
-    skipped = json.loads(record.read_text()) if record.exists() else {}
+    skipped = _read_skipped(folder / _SKIPPED)
     had = {split: count + len(skipped.get(split, ())) for split, count in have.items()}
     lines = tuple(itertools.chain.from_iterable(skipped.values()))
     if had != want:
@@ -162,7 +163,25 @@ def _check_finished(folder: Path, splits: Mapping[str, ImageSource]) -> Prepared
     return Prepared(folder, have, lines, fresh=False)
 
 
+def _read_skipped(path: Path) -> dict[str, list[str]]:
+    if not path.exists():
+        return {}
+    try:
+        return {
+            split: [str(line) for line in lines]
+            for split, lines in json.loads(path.read_bytes()).items()
+        }
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise DataError(
+            f"{path} can't be read: {error}; remove {path.parent} and start again"
+        ) from error
+
+
 def _make_folder(work: Path) -> None:
+    try:
+        os.fspath(work).encode()
+    except UnicodeEncodeError as error:  # nor does ArrayRecord take bytes
+        raise DataError(f"{work} must be a name in UTF-8; choose another --to") from error
     for path in (work, *work.parents):
         if path.exists() and not path.is_dir():
             raise DataError(f"{path} is a file, not a folder; choose another --to")
@@ -193,13 +212,12 @@ def _check_space(work: Path, plan: Plan) -> None:
 
 @contextlib.contextmanager
 def _locked(work: Path) -> Iterator[None]:
-    with open(work / LOCK, "w") as file:
+    advice = "wait for it, or choose another --to"
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise DataError(
-                f"another process is writing {work}; wait for it, or choose another --to"
-            ) from error
+            stack.enter_context(lock.hold(work / LOCK, f"{work}", advice, say=warn))
+        except lock.LockedError as error:
+            raise DataError(str(error)) from error
         yield
 
 
@@ -269,11 +287,9 @@ def _write_metadata(
 
 
 def _examples(folder: Path) -> dict[str, int]:
-    import tensorflow_datasets as tfds
-
     try:
-        splits = tfds.builder_from_directory(folder).info.splits
-    except Exception as error:
+        splits = open_version(folder).info.splits
+    except DataError as error:
         raise DataError(
             f"{folder} is there already but TFDS can't open it ({error}); choose another --to, "
             "or remove it"
@@ -283,12 +299,10 @@ def _examples(folder: Path) -> dict[str, int]:
 
 def _check_opens(folder: Path, expected: int) -> None:
     """Opens what was written as any user of TFDS would."""
-    import tensorflow_datasets as tfds
-
     got = sum(_examples(folder).values())
     if got != expected:
         raise DataError(f"{folder} must hold {expected:,} examples, got {got:,}; remove it")
-    builder = tfds.builder_from_directory(folder)
+    builder = open_version(folder)
     for split in builder.info.splits:
         records = builder.as_data_source(split)
         for index in {0, len(records) - 1}:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from array_record.python.array_record_module import (  # type: ignore[import-untyped]
@@ -17,7 +17,8 @@ from array_record.python.array_record_module import (  # type: ignore[import-unt
 )
 from PIL import Image
 
-from aninfonce_jax.data.decode import CorruptImageError, decode
+from aninfonce_jax.data.decode import decode
+from aninfonce_jax.data.headers import CorruptImageError, read_header
 from aninfonce_jax.data.source import DataError, Example, ImageSource
 
 # Bounds what an interruption costs, and the number of files of ImageNet (about 1,100).
@@ -92,6 +93,10 @@ class Written:
     skipped: Sequence[str]
 
 
+# As they are in the journal.
+_WRITTEN_TYPES = {"examples": int, "payload": int, "file_bytes": int, "skipped": list}
+
+
 def make_plan(work: Path, name: str, splits: Mapping[str, ImageSource], shard_bytes: int) -> Plan:
     """Deals the examples of every split out to files of about `shard_bytes`."""
     shards: list[Shard] = []
@@ -133,18 +138,32 @@ class Journal:
         self._path = work / JOURNAL
         self._fingerprint = fingerprint
         self._shards: dict[str, Written] = {}
-        if self._path.exists():
-            content = json.loads(self._path.read_text())
-            if content["fingerprint"] == fingerprint:
-                self._shards = {
-                    name: Written(**values) for name, values in content["shards"].items()
-                }
-                return
-        # Of other inputs, or never begun: nothing here is of use.
+        content = self._read()
+        if content.get("fingerprint") == fingerprint:
+            self._shards = {name: Written(**values) for name, values in content["shards"].items()}
+            return
+        # Of other inputs, damaged, or never begun: nothing here is of use.
         for path in work.iterdir():
-            if path.name != LOCK:
-                path.unlink()
+            if path.name == LOCK:
+                continue
+            if path.is_dir() and not path.is_symlink():
+                raise DataError(f"{path} is a folder that no preparation made; move it away")
+            path.unlink()
         self._save()
+
+    def _read(self) -> dict[str, Any]:
+        """Returns what is on disk; nothing if it is not a whole journal."""
+        try:
+            content = json.loads(self._path.read_bytes())
+            sound = all(
+                {field: type(value) for field, value in entry.items()} == _WRITTEN_TYPES
+                for entry in content["shards"].values()
+            )
+        except FileNotFoundError:
+            return {}
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            return {}
+        return content if sound else {}
 
     def has(self, path: Path) -> bool:
         """Returns whether a shard is finished, and still there as it was written."""
@@ -258,9 +277,9 @@ def _encode(image: np.ndarray | bytes, target: Target) -> bytes:
         # The smallest picture that the decoder can make: all data is read, little computed.
         decode(image, least_size=1)
         kept = ("JPEG",) if target.encoding == "jpeg" else ("JPEG", "PNG")
-        with Image.open(io.BytesIO(image)) as header:
-            if header.format in kept and header.mode in ("RGB", "L"):
-                return image
+        header = read_header(image)
+        if header.format in kept and header.plain:
+            return image
         # CMYK, alpha, PNG under the name of JPEG: ImageNet has some of these.
         return _compress(decode(image), target.encoding or "png")
     if image.shape != target.image_shape:

@@ -1,5 +1,7 @@
 """What every data set is to the rest of the package: labelled images by number."""
 
+import os
+import stat
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -13,12 +15,56 @@ class DataError(ValueError):
     """Files are missing, damaged or not what they should be; one line says what to do."""
 
 
+_KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
 def check_folder(folder: Path, expected: str) -> None:
     """Raises DataError, which says what was expected, unless there is such a folder."""
-    if folder.is_dir():
-        return
-    problem = "is a file, not a folder" if folder.exists() else "does not exist"
+    try:
+        if stat.S_ISDIR(folder.stat().st_mode):
+            return
+        problem = "is a file, not a folder"
+    except (FileNotFoundError, NotADirectoryError):
+        problem = "does not exist"
+    except (OSError, ValueError) as error:  # no permission, links in a circle, a name too long
+        problem = f"can't be opened: {error}"
     raise DataError(f"{folder} {problem}; expected {expected}")
+
+
+def read_file(path: Path, max_bytes: int) -> bytes:
+    """Returns the content of a regular file.
+
+    A pipe would keep its reader waiting for ever and a device has no end: neither is opened.
+
+    Args:
+      path: the file, or a link to it.
+      max_bytes: how large it may be.
+
+    Raises:
+      OSError: it can't be opened, is no regular file, or is larger.
+    """
+    # Looked at before it is opened, as opening alone makes some devices act.
+    _check_regular(path, os.stat(path))
+    # Something else may have taken its place since: without O_NONBLOCK a pipe would block here.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        status = os.fstat(file.fileno())
+        _check_regular(path, status)
+        content = file.read(max_bytes + 1) if status.st_size <= max_bytes else None
+    if content is None or len(content) > max_bytes:
+        raise OSError(f"{path} may have {max_bytes:,} bytes, got {status.st_size:,}")
+    return content
+
+
+def _check_regular(path: Path, status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        kind = _KINDS.get(stat.S_IFMT(status.st_mode), "something else")
+        raise OSError(f"{path} must be a file, got {kind}")
 
 
 class Example(NamedTuple):
@@ -55,6 +101,11 @@ class ImageSource(Protocol):
     def __getitem__(self, index: int) -> Example:
         """Returns an example; 0 <= index < len(self)."""
         ...
+
+
+def remark_of(source: ImageSource) -> str:
+    """Returns what should be said of a source that is sound but may not be what it seems."""
+    return getattr(source, "remark", "")
 
 
 class Subset:

@@ -11,31 +11,48 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
+from aninfonce_jax.evaluation import intervals
+
 FloatArray = npt.NDArray[np.float64]
 
-CORRELATIONS = ("pearson", "spearman")
+CORRELATIONS: tuple[Literal["pearson"], Literal["spearman"]] = ("pearson", "spearman")
 
 
 # --- Linear readout ---
 
 
-def linear_r2(latents: npt.ArrayLike, features: npt.ArrayLike, *, holdout: bool = True) -> float:
+def linear_r2(
+    latents: npt.ArrayLike,
+    features: npt.ArrayLike,
+    *,
+    holdout: bool = True,
+    seed: int | None = 0,
+) -> float:
     """Returns the R² of a linear map from features to latents, the mean over factors.
 
     Args:
       latents: [samples, dim].
       features: [samples, feature_dim].
-      holdout: whether to fit on the first half of the samples and score on the second.
+      holdout: whether to fit on one half of the samples and score on the other.
         Otherwise the map is fitted and scored on the same points, which flatters it.
+      seed: of the random halves. They are random because samples often come sorted, by class
+        or by a factor, and a map that is fitted on one end of the data says little about the
+        other. The same seed gives the same halves. None: the first half and the second, as
+        the samples come.
 
     Raises:
+      TypeError: what is not real numbers, or a seed that is no int.
       ValueError: shapes that do not fit, values that are not finite, or too few samples.
     """
-    return float(linear_r2_per_factor(latents, features, holdout=holdout).mean())
+    return float(linear_r2_per_factor(latents, features, holdout=holdout, seed=seed).mean())
 
 
 def linear_r2_per_factor(
-    latents: npt.ArrayLike, features: npt.ArrayLike, *, holdout: bool = True
+    latents: npt.ArrayLike,
+    features: npt.ArrayLike,
+    *,
+    holdout: bool = True,
+    seed: int | None = 0,
 ) -> FloatArray:
     """Returns the R² of a linear map from features to each latent factor, [dim].
 
@@ -45,20 +62,40 @@ def linear_r2_per_factor(
 
     Args and Raises: as `linear_r2`.
     """
+    z, predictions = linear_readout(latents, features, holdout=holdout, seed=seed)
+    error = np.sum((z - predictions) ** 2, axis=0)
+    spread = np.sum((z - z.mean(axis=0)) ** 2, axis=0)
+    constant = _is_constant(z)
+    return np.where(constant, 0.0, 1 - error / np.where(constant, 1.0, spread))
+
+
+def linear_readout(
+    latents: npt.ArrayLike,
+    features: npt.ArrayLike,
+    *,
+    holdout: bool = True,
+    seed: int | None = 0,
+) -> tuple[FloatArray, FloatArray]:
+    """Returns what `linear_r2` scores: latents, and what a linear map makes of the features.
+
+    Args and Raises: as `linear_r2`.
+
+    Returns:
+      Latents and predictions of the samples that are scored, [scored, dim] each.
+    """
     z, h = _checked_samples(latents, features)
-    fitted, scored = _halves(len(z)) if holdout else (slice(None), slice(None))
+    z, h = _scaled(z)[0], _scaled(h)[0]  # R² depends on the scale of neither
+    everything = np.arange(len(z))
+    fitted, scored = _halves(len(z), seed) if holdout else (everything, everything)
     needed = h.shape[1] + 2
-    available = len(z[fitted])
+    available = len(fitted)
     if available < needed:
         raise ValueError(
             f"a linear map from {h.shape[1]} features needs at least {needed} samples to be "
             f"fitted on, got {available} ({len(z)} in all, holdout={holdout}); pass more samples"
         )
     slope, intercept = _least_squares(h[fitted], z[fitted])
-    error = np.sum((z[scored] - h[scored] @ slope - intercept) ** 2, axis=0)
-    spread = np.sum((z[scored] - z[scored].mean(axis=0)) ** 2, axis=0)
-    constant = _is_constant(z[scored])
-    return np.where(constant, 0.0, 1 - error / np.where(constant, 1.0, spread))
+    return z[scored], h[scored] @ slope + intercept
 
 
 def recovered_map(latents: npt.ArrayLike, features: npt.ArrayLike) -> FloatArray:
@@ -73,7 +110,10 @@ def recovered_map(latents: npt.ArrayLike, features: npt.ArrayLike) -> FloatArray
             f"a linear map from {z.shape[1]} latents needs at least {z.shape[1] + 2} samples, "
             f"got {len(z)}; pass more samples"
         )
-    return _least_squares(z, h)[0].T
+    z, z_exponents = _scaled(z)
+    h, h_exponents = _scaled(h)
+    slope = _least_squares(z, h)[0]
+    return np.ldexp(slope, h_exponents[None, :] - z_exponents[:, None]).T
 
 
 # --- Factor by factor ---
@@ -100,9 +140,26 @@ def mcc(
       ValueError: shapes that do not fit, values that are not finite, fewer than two
         samples, or an unknown method.
     """
-    correlations = _absolute_correlations(latents, features, method)
+    return mcc_with_interval(latents, features, method)[0]
+
+
+def mcc_with_interval(
+    latents: npt.ArrayLike,
+    features: npt.ArrayLike,
+    method: Literal["pearson", "spearman"] = "pearson",
+) -> tuple[float, list[float]]:
+    """Returns `mcc` and its interval over the samples; see `intervals.mcc_interval`.
+
+    Args and Raises: as `mcc`.
+    """
+    z, h = _checked_samples(latents, features)
+    correlations = _absolute_correlations(z, h, method)
     rows, columns = optimize.linear_sum_assignment(correlations, maximize=True)
-    return float(correlations[rows, columns].sum() / len(correlations))
+    score = float(correlations[rows, columns].sum() / len(correlations))
+    interval = intervals.mcc_interval(
+        z[:, rows], h[:, columns], method=method, factors=len(correlations)
+    )
+    return score, interval
 
 
 def match_factors(
@@ -299,9 +356,21 @@ def _deviation_from_orthogonal(block: FloatArray) -> float:
 def _least_squares(inputs: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Returns slope [inputs, targets] and intercept [targets] of the best linear map."""
     input_mean, target_mean = inputs.mean(axis=0), targets.mean(axis=0)
-    # lstsq takes the smallest of many solutions, so constant or repeated inputs are fine.
-    slope = np.linalg.lstsq(inputs - input_mean, targets - target_mean, rcond=None)[0]
+    # lstsq takes the smallest of many solutions, so constant or repeated inputs are fine. It
+    # takes a column for constant that is tiny beside another, so they are brought to one scale.
+    centred, exponents = _scaled(np.where(_is_constant(inputs), 0.0, inputs - input_mean))
+    slope = np.linalg.lstsq(centred, targets - target_mean, rcond=None)[0]
+    slope = np.ldexp(slope, -exponents[:, None])
     return slope, target_mean - input_mean @ slope
+
+
+def _scaled(x: FloatArray) -> tuple[FloatArray, npt.NDArray[np.intp]]:
+    """Returns columns with entries below 1, and the powers of 2 that they were divided by.
+
+    So neither 1e200 nor 1e-200 leaves the range of float64 when squared, and nothing is rounded.
+    """
+    exponents = np.frexp(np.max(np.abs(x), axis=0))[1]
+    return np.ldexp(x, -exponents[None, :]), exponents
 
 
 def _absolute_correlations(
@@ -322,17 +391,27 @@ def _absolute_correlations(
 
 def _standardized(x: FloatArray, constant: npt.NDArray[np.bool_]) -> FloatArray:
     """Centres columns and scales them to unit length; constant ones become zero."""
+    x = _scaled(x)[0]
     x = x - x.mean(axis=0)
     return np.where(constant, 0.0, x / np.where(constant, 1.0, np.linalg.norm(x, axis=0)))
 
 
 def _is_constant(x: FloatArray) -> npt.NDArray[np.bool_]:
-    return np.ptp(x, axis=0) == 0
+    return x.max(axis=0) == x.min(axis=0)
 
 
-def _halves(samples: int) -> tuple[slice, slice]:
-    middle = samples // 2
-    return slice(None, middle), slice(middle, None)
+def _halves(samples: int, seed: int | None) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Returns which samples to fit on and which to score on."""
+    order = np.arange(samples)
+    if seed is not None:
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
+            raise TypeError(f"seed must be an int or None, got {type(seed).__name__}")
+        if seed < 0:
+            raise ValueError(f"seed must be at least 0, got {seed}")
+        # Raw generator output, which every version of NumPy gives alike.
+        draws = np.random.Philox(np.random.SeedSequence(int(seed))).random_raw(samples)
+        order = np.argsort(draws, kind="stable")
+    return order[: samples // 2], order[samples // 2 :]
 
 
 # --- Checks ---
@@ -341,7 +420,7 @@ def _halves(samples: int) -> tuple[slice, slice]:
 def _checked_samples(
     latents: npt.ArrayLike, features: npt.ArrayLike
 ) -> tuple[FloatArray, FloatArray]:
-    z, h = np.asarray(latents, dtype=np.float64), np.asarray(features, dtype=np.float64)
+    z, h = _real("latents", latents), _real("features", features)
     for name, x in (("latents", z), ("features", h)):
         if x.ndim != 2:
             raise ValueError(
@@ -364,8 +443,20 @@ def _checked_samples(
     return z, h
 
 
+def _real(name: str, values: npt.ArrayLike) -> FloatArray:
+    """Returns `values` in float64."""
+    try:
+        given = np.asarray(values)
+        # Types of other libraries, such as bfloat16, are of kind V and convert by themselves.
+        if given.dtype.kind not in "biufV":
+            raise TypeError(f"dtype {given.dtype}")
+        return given.astype(np.float64)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise TypeError(f"{name} must be an array of real numbers, got {error}") from error
+
+
 def _checked_concentration(name: str, values: npt.ArrayLike) -> FloatArray:
-    x = np.asarray(values, dtype=np.float64)
+    x = _real(name, values)
     if x.ndim != 1 or x.size == 0:
         raise ValueError(f"{name} must be a vector of concentrations [dim], got shape {x.shape}")
     wrong = x[~(np.isfinite(x) & (x > 0))]
@@ -383,9 +474,10 @@ def _check_same_length(true: FloatArray, learned: FloatArray) -> None:
 
 
 def _checked_square(matrix: npt.ArrayLike) -> FloatArray:
-    a = np.asarray(matrix, dtype=np.float64)
+    a = _real("the map", matrix)
     if a.ndim != 2 or a.shape[0] != a.shape[1]:
         raise ValueError(f"the map must be square [dim, dim], got shape {a.shape}")
     if not np.isfinite(a).all():
         raise ValueError("the map must be finite, got NaN or infinite entries")
-    return a
+    # Nothing that is measured of a map depends on its scale, but squares have to exist.
+    return np.ldexp(a, -np.frexp(np.max(np.abs(a), initial=0.0))[1])

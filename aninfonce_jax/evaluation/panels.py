@@ -11,6 +11,7 @@ import io
 import pathlib
 import re
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -19,6 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from aninfonce_jax.evaluation.figures import COLORS
+from aninfonce_jax.files import write_bytes
 
 Size = tuple[float, float]
 Draw = Callable[[Axes], None]
@@ -165,8 +167,14 @@ def _save(figure: Figure, title: str, keys: Sequence[Key], stem: pathlib.Path) -
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4))
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out; savefig would do it again for each format
-    figure.savefig(stem.with_suffix(".png"), dpi=144, metadata={"Software": None})
-    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
+    formats: dict[str, dict[str, Any]] = {
+        "png": {"dpi": 144, "metadata": {"Software": None}},
+        "svg": {"metadata": {"Date": None}},
+    }
+    for name, options in formats.items():
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format=name, **options)
+        write_bytes(stem.with_suffix(f".{name}"), buffer.getvalue())
 
 
 def _legend_handle(key: Key) -> Line2D | Patch:

@@ -6,7 +6,6 @@ there is NaN or empty here.
 """
 
 import dataclasses
-import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from aninfonce_jax.training.metrics import read_metrics
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.evaluation.intervals import Interval
 
 RECOVERED_R2 = 0.9  # from here on the page calls a factor recovered
 
@@ -36,6 +36,8 @@ class WorkDir:
       train: rows of training metrics by increasing step.
       evals: rows of evaluations by increasing step; at least one.
       final: the last evaluation, with the entries that only `eval.json` has.
+      problems: a line for each thing that is wrong with the files, yet not so wrong that no
+        report can be made.
     """
 
     name: str
@@ -46,10 +48,25 @@ class WorkDir:
     train: list[dict[str, Any]]
     evals: list[dict[str, Any]]
     final: dict[str, Any]
+    problems: tuple[str, ...] = ()
 
     def number(self, key: str) -> float:
         """A value of the last evaluation; NaN if it was not recorded."""
         return as_number(self.final.get(key))
+
+    def interval(self, *keys: str) -> Interval | None:
+        """The interval of a value of the last evaluation; None if it was not recorded.
+
+        Args:
+          *keys: the value's name, or the names that lead to it, such as "readouts",
+            "backbone", "grey".
+        """
+        return interval_of(self.final, *keys)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the last evaluation warns of, in sentences."""
+        return warnings_of(self.final)
 
     @property
     def dataset(self) -> str:
@@ -70,6 +87,14 @@ class WorkDir:
         return as_vector(self.final.get("r2_per_factor"), self.dim)
 
     @property
+    def factor_intervals(self) -> np.ndarray:
+        """[dim, 2] the interval of each of `r2_final`; NaN where there is none."""
+        found = self.final.get("intervals")
+        rows = found.get("r2_per_factor") if isinstance(found, Mapping) else None
+        rows = rows if isinstance(rows, list) and len(rows) == self.dim else [None] * self.dim
+        return np.stack([as_vector(row, 2) for row in rows])
+
+    @property
     def recovered(self) -> int | None:
         """How many factors were recovered; None if that is not known."""
         if np.isnan(self.r2_final).any():
@@ -85,29 +110,40 @@ class WorkDir:
 
 
 def read_workdir(path: pathlib.Path) -> WorkDir:
-    """Reads the files of one work directory; see `WorkDir`."""
+    """Reads the files of one work directory; see `WorkDir`.
+
+    Raises:
+      ReportError: if there is nothing to report on.
+      WorkdirError: if a file is damaged, or not the one that the run wrote.
+    """
     if not path.is_dir():
         raise ReportError(f"no such folder: {path}; expected a work directory of a training run")
-    for name in ("config.json", "metrics.jsonl"):
-        if not (path / name).is_file():
-            raise ReportError(
-                f"{path} is not a work directory: it holds no {name} (looked for config.json "
-                "and metrics.jsonl); pass the --workdir of a training run"
-            )
-    saved = _read_json(path / "config.json")
-    if not isinstance(saved.get("config"), dict):
-        raise ReportError(f"{path / 'config.json'} has no entry 'config' with the run's settings")
-    config = dict(_flatten(saved["config"]))
-    try:
-        rows = read_metrics(path / "metrics.jsonl")
-    except ValueError as error:
-        raise ReportError(str(error)) from error
+    workdir_lib.check_entries(path)
+    saved = workdir_lib.read_saved(path)
+    config = dict(_flatten(saved.values))
+    evaluation = workdir_lib.read_eval(path, saved.hash)
+    if evaluation.is_foreign:
+        raise ReportError(f"{evaluation.problem}; put back the file that does not belong")
+    metrics = path / workdir_lib.METRICS_FILE
+    if not metrics.exists():
+        raise ReportError(
+            f"{path} holds no {metrics.name}; the command that trained the run writes it again "
+            "from its checkpoint"
+        )
+    rows = workdir_lib.read_metrics(metrics)
     evals = _by_step(rows, "eval")
-    last = _read_json(path / "eval.json") if (path / "eval.json").is_file() else {}
+    last = dict(evaluation.scores)
     if not evals and not last:
         raise ReportError(
-            f'{path} holds no evaluation yet (no row with "split": "eval" in metrics.jsonl); '
+            f'{path} holds no evaluation yet (no row with "split": "eval" in {metrics.name}); '
             "wait for the first one, or lower eval.every"
+        )
+    changed = workdir_lib.check_metrics(metrics, rows, evaluation, config.get("train.steps"))
+    problems = [f"{changed}; the curves may be wrong"] if changed else []
+    if evaluation.problem:
+        shown = "not verified" if last else f"those of the last row of {metrics.name}"
+        problems.append(
+            f"{evaluation.problem}; the scores shown are {shown}: --mode=eval writes it again"
         )
     # Evaluated once more in another way than the run itself did.
     config |= last.get("evaluated_with") or {}
@@ -118,22 +154,13 @@ def read_workdir(path: pathlib.Path) -> WorkDir:
         name=path.resolve().name,
         kind=str(config.get("objective.kind", "unknown objective")),
         config=config,
-        config_hash=str(saved.get("hash") or ""),
-        command=str(saved.get("command") or ""),
+        config_hash=saved.hash,
+        command=saved.command,
         train=_by_step(rows, "train"),
         evals=evals,
         final=last,
+        problems=tuple(problems),
     )
-
-
-def _read_json(path: pathlib.Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ReportError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ReportError(f"{path} should hold a JSON object, got {type(content).__name__}")
-    return content
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
@@ -156,6 +183,32 @@ def as_number(value: Any) -> float:
     """The value if it is a finite number, NaN if it is anything else."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and math.isfinite(value) else math.nan
+
+
+def interval_of(scores: Mapping[str, Any], *keys: str) -> Interval | None:
+    """The interval [low, high] of a score; None if there is none, or it is damaged.
+
+    Args:
+      scores: what `eval.json` holds.
+      *keys: the score's name, or the names that lead to it.
+    """
+    found: Any = scores.get("intervals")
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if not isinstance(found, list) or len(found) != 2:
+        return None
+    low, high = map(as_number, found)
+    return [low, high] if low <= high else None
+
+
+def warnings_of(scores: Mapping[str, Any]) -> list[str]:
+    """The sentences that an evaluation warns with; none if there are none.
+
+    Args:
+      scores: what `eval.json` holds.
+    """
+    found = scores.get("warnings")
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
 
 
 def as_vector(values: Any, length: int) -> np.ndarray:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from aninfonce_jax.losses import mutual, scale, similarity, stream, symmetric, tiles
+from aninfonce_jax.losses import checks, mutual, scale, similarity, stream, symmetric, tiles
 from aninfonce_jax.losses.scale import AxisName, Strategy
 from aninfonce_jax.losses.similarity import Factors
 from aninfonce_jax.losses.tiles import Keys, Points, Queries, varying_axes
@@ -118,10 +118,9 @@ def aninfonce_loss(
         is not positive and finite, an unknown `negatives` or `strategy`, an axis that is
         not mapped, views spread differently, or a strategy that needs an axis without one.
     """
-    how = _How(axis_name, strategy, chunk_size, precision, _checked_hardness(hardness))
+    how = _checked_how(axis_name, strategy, chunk_size, precision, hardness)
     layout = _lay_out(view1, view2, negatives, normalize, axis_name)
-    dim = layout.anchors.shape[1]
-    weights = similarity.checked_concentration(concentration, dim, layout.anchors.dtype)
+    weights = checks.concentration(concentration, layout.anchors.shape[1], layout.anchors.dtype)
     return _anisotropic_output(layout, weights, "logsumexp", how)
 
 
@@ -158,12 +157,13 @@ def infonce_loss(
     Raises:
       TypeError, ValueError: as `aninfonce_loss`, with τ in the place of Λ.
     """
-    how = _How(axis_name, strategy, chunk_size, precision, _checked_hardness(hardness))
+    how = _checked_how(axis_name, strategy, chunk_size, precision, hardness)
     layout = _lay_out(view1, view2, negatives, normalize, axis_name)
-    tau = similarity.checked_temperature(temperature, layout.anchors.dtype)
-    factors = similarity.dot_product_factors(layout.anchors, tau)
-    positive = similarity.dot_product(layout.anchors, layout.positives, tau)
-    return _assemble(_contrast(layout, positive, factors, how), layout, tau, "logsumexp", how)
+    tau = checks.temperature(temperature, layout.anchors.dtype)
+    factors = similarity.dot_product_factors(
+        layout.anchors, layout.positives, layout.origin(), tau, normalized=normalize
+    )
+    return _assemble(_contrast(layout, factors, how), layout, tau, "logsumexp", how)
 
 
 def lp_loss(
@@ -201,13 +201,13 @@ def lp_loss(
       TypeError, ValueError: as `infonce_loss`, and for an impossible `p` or an unknown
         `reduction`.
     """
-    exponent = similarity.checked_exponent(p)
+    exponent = checks.exponent(p)
     if reduction not in REDUCTIONS:
         raise ValueError(
             f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}"
         )
     layout = _lay_out(view1, view2, negatives, normalize, None)
-    tau = similarity.checked_temperature(temperature, layout.anchors.dtype)
+    tau = checks.temperature(temperature, layout.anchors.dtype)
     if exponent == 2:
         weights = jnp.broadcast_to(2 / tau, layout.anchors.shape[1:])
         return _anisotropic_output(layout, weights, reduction, _How())
@@ -221,7 +221,9 @@ def lp_loss(
         positive=positive,
         negatives=jax.nn.logsumexp(scores, axis=-1),
         best_negative=best,
-        rounding=_TIE_ULPS * jnp.finfo(best.dtype).eps * jnp.max(jnp.abs(positive)),
+        offset=jnp.zeros_like(tau),
+        # Nothing cancels in a distance, so a score is as wrong as it is large.
+        rounding=_TIE_ULPS * jnp.finfo(best.dtype).eps * jnp.abs(lax.stop_gradient(positive)),
         strategy="dense",
     )
     return _assemble(contrast, layout, tau, reduction, _How())
@@ -257,10 +259,13 @@ class _Layout(NamedTuple):
         left_out = 0 if self.batch is None else keys // self.batch
         return self.devices * keys - left_out
 
-    def mean_key(self) -> Array:
+    def origin(self) -> Array:
+        """Returns a point [dim] amid the anchors and keys of all devices."""
         if self.batch is None:
-            return stream.mean(self.prepare, self.keys)
-        return jnp.mean(self.keys, axis=0)
+            mean_key = stream.mean(self.prepare, self.keys)
+        else:
+            mean_key = jnp.mean(self.keys, axis=0)
+        return similarity.common_origin(self.anchors, mean_key, self.axis_name)
 
     def numbers(self) -> tuple[Array | None, Array | None]:
         """Returns the numbers of anchors [anchors] and keys [keys], equal where left out."""
@@ -283,6 +288,7 @@ def _lay_out(
 ) -> _Layout:
     first, second = _checked_views(view1, view2, axis_name)
     dtype = first.dtype
+    normalize = checks.flag("normalize", normalize)
 
     def prepare(x: Array) -> Array:
         x = x.astype(dtype)
@@ -319,16 +325,18 @@ class _Contrast(NamedTuple):
     """What a loss needs to know of each anchor, [anchors] each, in units of the score.
 
     Attributes:
-      positive: score of the positive.
+      positive: score of the positive, without `offset`, like the next two.
       negatives: log-sum-exp of the scores of the negatives.
       best_negative: the largest score of a negative, without gradient.
-      rounding: a bound on the error of these, scalar.
+      offset: what all scores have in common, a scalar.
+      rounding: a bound on the error of positive and best negative.
       strategy: what computed them.
     """
 
     positive: Array
     negatives: Array
     best_negative: Array
+    offset: Array
     rounding: Array
     strategy: str
 
@@ -353,7 +361,25 @@ class _How(NamedTuple):
         return largest if self.axis_name is None else lax.pmax(largest, self.axis_name)
 
 
-def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> _Contrast:
+def _checked_how(
+    axis_name: AxisName | None,
+    strategy: Strategy,
+    chunk_size: int | None,
+    precision: lax.Precision,
+    hardness: float,
+) -> _How:
+    if chunk_size is not None:
+        chunk_size = checks.whole_number("chunk_size", chunk_size, "an int or None")
+    return _How(
+        axis_name=axis_name,
+        strategy=strategy,
+        chunk_size=chunk_size,
+        precision=checks.precision(precision),
+        hardness=checks.hardness(hardness),
+    )
+
+
+def _contrast(layout: _Layout, factors: Factors, how: _How) -> _Contrast:
     anchor_numbers, key_numbers = layout.numbers()
     alone, in_batch = how.axis_name is None, layout.batch is not None
     plan = scale.make_plan(
@@ -369,7 +395,7 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
 
     def make_keys(sharpness: float, rows: Array, parameters: PyTree) -> Keys:
         vectors, bias = factors.of_keys(layout.prepare(rows), parameters)
-        return Keys(vectors, None if bias is None else sharpness * bias, None)
+        return Keys(vectors, sharpness * bias, None)
 
     at_once = alone and plan.tile == "dense"
     # Anchors that are each other's keys have one matrix of scores, which is symmetric.
@@ -380,19 +406,18 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
     def logsumexp(sharpness: float) -> tuple[Array, Array, Array]:
         """Log-sum-exp and maximum over the negatives of `sharpness` times the score.
 
-        The third is the largest squared length of a key's vector.
+        The third is the largest length of a key's vector.
         """
         make = functools.partial(make_keys, sharpness)
         queries = sharpness * factors.queries
         if streamed:
             return stream.logsumexp(plan, make, queries, layout.keys, factors.parameters)
         keys = make(layout.keys, factors.parameters)._replace(number=key_numbers)
-        longest = lax.stop_gradient(jnp.max(jnp.sum(keys.vectors**2, axis=-1)))
+        longest = jnp.max(similarity.lengths(keys.vectors))
         if symmetrical:
             assert anchor_numbers is not None
-            root = math.sqrt(sharpness) * factors.root
-            own = jnp.zeros_like(root[:, 0]) if keys.bias is None else keys.bias
-            points = Points(root, own, anchor_numbers)
+            assert keys.bias is not None
+            points = Points(math.sqrt(sharpness) * factors.root, keys.bias, anchor_numbers)
             if halved:
                 return *symmetric.logsumexp(points, plan.chunk_size, plan.precision), longest
             return *mutual.logsumexp(plan, points), longest
@@ -405,14 +430,15 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
         best = best / (1 + how.hardness)
     else:
         negatives, best, longest = logsumexp(1.0)
-    if factors.query_bias is not None and not symmetrical:
+    if not symmetrical:
         negatives = negatives + factors.query_bias
         best = best + factors.query_bias
-    magnitude = jnp.sqrt(how.max(jnp.sum(factors.queries**2, axis=-1)) * how.max(longest))
+    magnitude = factors.own_reach + how.max(factors.reach) * how.max(longest)
     return _Contrast(
-        positive=positive,
+        positive=factors.positive,
         negatives=negatives,
         best_negative=lax.stop_gradient(best),
+        offset=factors.offset,
         rounding=_TIE_ULPS * jnp.finfo(best.dtype).eps * magnitude,
         strategy=plan.strategy,
     )
@@ -423,11 +449,9 @@ def _contrast(layout: _Layout, positive: Array, factors: Factors, how: _How) -> 
 
 def _anisotropic_output(layout: _Layout, weights: Array, reduction: str, how: _How) -> LossOutput:
     factors = similarity.anisotropic_factors(
-        layout.anchors, layout.mean_key(), weights, layout.axis_name
+        layout.anchors, layout.positives, layout.origin(), weights
     )
-    positive = similarity.anisotropic(layout.anchors, layout.positives, weights)
-    contrast = _contrast(layout, positive, factors, how)
-    return _assemble(contrast, layout, weights, reduction, how)
+    return _assemble(_contrast(layout, factors, how), layout, weights, reduction, how)
 
 
 def _assemble(
@@ -442,7 +466,7 @@ def _assemble(
         per_anchor = gap - math.log(layout.negatives_per_anchor)
         keys_per_anchor = 1
     loss = how.mean(per_anchor)
-    alignment = -how.mean(contrast.positive)
+    alignment = -(how.mean(contrast.positive) + contrast.offset)
     picked = contrast.positive > contrast.best_negative + contrast.rounding
     checked = (layout.anchors, layout.positives, layout.keys, parameter, loss)
     bad = jnp.stack([jnp.any(~jnp.isfinite(x)) for x in checked])
@@ -469,9 +493,8 @@ def _checked_views(
     view1: ArrayLike, view2: ArrayLike, axis_name: AxisName | None
 ) -> tuple[Array, Array]:
     """Returns both views in the dtype of the computation."""
-    first, second = jnp.asarray(view1), jnp.asarray(view2)
-    for name, view in (("view1", first), ("view2", second)):
-        _check_embeddings(name, view)
+    first = checks.embeddings("view1", view1)
+    second = checks.embeddings("view2", view2)
     if first.shape != second.shape:
         raise ValueError(
             f"view1 and view2 must have the same shape [batch, dim], got {first.shape} and "
@@ -493,8 +516,7 @@ def _checked_views(
 
 def _checked_bank(negatives: ArrayLike, views: Array, axis_name: AxisName | None) -> Array:
     """Returns explicit negatives, in a dtype of their own."""
-    bank = jnp.asarray(negatives)
-    _check_embeddings("negatives", bank)
+    bank = checks.embeddings("negatives", negatives)
     if bank.shape[1] != views.shape[1]:
         raise ValueError(
             f"negatives must have shape [keys, {views.shape[1]}] like the views, got {bank.shape}"
@@ -514,25 +536,3 @@ def _check_spread(name: str, x: Array, axis_name: AxisName) -> None:
             f"{name} must be spread over axis_name={axis_name!r}, got the same rows on every "
             f"device along {alike}; give in_specs that spread them, so that each row counts once"
         )
-
-
-def _check_embeddings(name: str, x: Array) -> None:
-    if not jnp.issubdtype(x.dtype, jnp.floating):
-        raise TypeError(
-            f"{name} must be floating point, got dtype {x.dtype}; convert it with "
-            f"{name}.astype(jnp.float32)"
-        )
-    if x.ndim != 2:
-        raise ValueError(
-            f"{name} must have shape [batch, dim], got {x.shape}; flatten its other axes"
-        )
-    if 0 in x.shape:
-        raise ValueError(f"{name} must not be empty, got shape {x.shape}")
-
-
-def _checked_hardness(hardness: float) -> float:
-    if isinstance(hardness, bool) or not isinstance(hardness, int | float):
-        raise TypeError(f"hardness must be a Python number, got {type(hardness).__name__}")
-    if not 0 <= hardness < math.inf:
-        raise ValueError(f"hardness must be at least 0 and finite, got {hardness}")
-    return float(hardness)

@@ -103,19 +103,14 @@ def make_plan(
       kernels: whether kernels can run where the arrays are, from `kernels_fit`.
 
     Raises:
-      TypeError: a chunk size that is no whole number, or an axis that is no name.
-      ValueError: an unknown strategy or axis, a chunk size below 1, a strategy that needs
-        an axis without one, or kernels where there are none.
+      TypeError: an axis that is no name.
+      ValueError: an unknown strategy or axis, a strategy that needs an axis without one, or
+        kernels where there are none.
     """
     if strategy not in STRATEGIES:
         raise ValueError(
             f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}"
         )
-    if chunk_size is not None:
-        if isinstance(chunk_size, bool) or not isinstance(chunk_size, int):
-            raise TypeError(f"chunk_size must be an int or None, got {type(chunk_size).__name__}")
-        if chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1, got {chunk_size}")
     if axis_name is None and strategy in ("gather", "ring"):
         raise ValueError(
             f"strategy={strategy!r} needs axis_name, the mapped axis that the batch is spread "

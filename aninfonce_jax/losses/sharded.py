@@ -1,15 +1,16 @@
 """A loss on arrays that are sharded under `jit`."""
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
 
+from aninfonce_jax.losses import checks
 from aninfonce_jax.losses.scale import AxisName
 from aninfonce_jax.types import LossOutput
 
@@ -30,7 +31,8 @@ def over_mesh(
 
     Args:
       loss: a loss of two views and further parameters that takes `axis_name`.
-      mesh: the devices.
+      mesh: the devices. Its axes are best of type `Auto`, which `jax.make_mesh` has to be
+        told; those of type `Explicit` need `jax.set_mesh(mesh)` around the call.
       axis_name: the axis, or axes, of `mesh` that the batch is spread over.
 
     Returns:
@@ -39,10 +41,19 @@ def over_mesh(
       rows like the views. Its `per_anchor` lists anchors device by device.
 
     Raises:
+      TypeError: a loss that can't be spread, or what is no mesh or axis.
       ValueError: an axis that the mesh does not have or, when called, rows that it does not
-        divide.
+        divide, or a mesh with explicit axes that is not the one set by `jax.set_mesh`.
     """
+    _check_loss(loss)
+    if not isinstance(mesh, Mesh | AbstractMesh):
+        raise TypeError(
+            f"mesh must be a jax.sharding.Mesh, got {type(mesh).__name__}; make one with "
+            f"jax.make_mesh((devices,), ('data',), axis_types=(jax.sharding.AxisType.Auto,))"
+        )
     axes = (axis_name,) if isinstance(axis_name, str) else axis_name
+    if not isinstance(axes, tuple) or not all(isinstance(name, str) for name in axes) or not axes:
+        raise TypeError(f"axis_name must be a string or a tuple of strings, got {axis_name!r}")
     missing = [name for name in axes if name not in mesh.axis_names]
     if missing:
         raise ValueError(
@@ -53,9 +64,16 @@ def over_mesh(
     whole: Any = P()
 
     def spread(view1: ArrayLike, view2: ArrayLike, *parameters: Any, **keywords: Any) -> LossOutput:
-        arrays = {"view1": jnp.asarray(view1), "view2": jnp.asarray(view2)}
-        if not isinstance(keywords.get("negatives", "both"), str):
-            arrays["negatives"] = jnp.asarray(keywords.pop("negatives"))
+        if "axis_name" in keywords:
+            raise TypeError("axis_name is set by over_mesh; leave it out of the call")
+        _check_context(mesh)
+        arrays = {
+            "view1": checks.as_array("view1", view1),
+            "view2": checks.as_array("view2", view2),
+        }
+        bank = keywords.get("negatives", "both")
+        if bank is not None and not isinstance(bank, str):
+            arrays["negatives"] = checks.as_array("negatives", keywords.pop("negatives"))
         for name, array in arrays.items():
             count = array.shape[0] if array.ndim else 1
             if count % devices:
@@ -63,6 +81,10 @@ def over_mesh(
                     f"{name} must have rows that the {devices} devices along "
                     f"axis_name={axis_name!r} divide, got {count}; drop or add some"
                 )
+        if AxisType.Explicit in mesh.axis_types:
+            # An array with explicit axes must arrive as it is to be cut; elsewhere JAX sees to it.
+            sharding = NamedSharding(mesh, rows)
+            arrays = {name: jax.sharding.reshard(x, sharding) for name, x in arrays.items()}
         # Arrays may have gradients, and shard_map must see those. Anything else is known now,
         # and the loss can check it.
         by_position = {i: x for i, x in enumerate(parameters) if isinstance(x, jax.Array)}
@@ -81,3 +103,43 @@ def over_mesh(
         return mapped(tuple(arrays.values()), by_position, by_name)
 
     return spread
+
+
+def _check_loss(loss: Callable[..., LossOutput]) -> None:
+    if not callable(loss):
+        raise TypeError(f"loss must be a function, got {type(loss).__name__}")
+    try:
+        parameters = inspect.signature(loss).parameters
+    except ValueError:  # some callables written in C have none
+        return
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    if "axis_name" not in parameters and not takes_any:
+        name = getattr(loss, "__name__", repr(loss))
+        raise TypeError(
+            f"{name} can't be spread over a mesh: it takes no axis_name; aninfonce_loss and "
+            f"infonce_loss do, and any loss runs under plain jit, spread by the compiler"
+        )
+
+
+def _check_context(mesh: Mesh | AbstractMesh) -> None:
+    """Refuses a mesh that JAX would refuse, or whose gradients it would, deep inside."""
+    context = jax.sharding.get_abstract_mesh()
+    if AxisType.Manual in context.axis_types:
+        return
+    own = mesh if isinstance(mesh, AbstractMesh) else mesh.abstract_mesh
+    if not context.empty and context != own:
+        raise ValueError(
+            f"over_mesh must be given the mesh that jax.set_mesh has set, {_shown(context)}, got "
+            f"{_shown(own)}"
+        )
+    if context.empty and AxisType.Explicit in own.axis_types:
+        raise ValueError(
+            "a mesh with explicit axes needs jax.set_mesh(mesh) around the call; for axes that "
+            "need nothing, make it with jax.make_mesh(shape, names, axis_types="
+            f"(jax.sharding.AxisType.Auto,) * {len(own.axis_names)})"
+        )
+
+
+def _shown(mesh: AbstractMesh) -> str:
+    axes = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+    return "(" + ", ".join(f"{name}={size} {kind.name}" for name, size, kind in axes) + ")"

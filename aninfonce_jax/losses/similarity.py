@@ -9,59 +9,67 @@ allows it, so that no [anchors, keys, dim] array exists.
 Arrays are float32 or float64 here; callers convert.
 """
 
-import math
-import numbers
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jax.typing import ArrayLike, DTypeLike
 
 from aninfonce_jax.types import Array, PyTree
 
-_SMALLEST_ROOTED = 1e-30
+# Near the smallest number that all devices tell from zero.
+_SMALLEST_ROOTED = 1e-37
 
 
 class KeyFactors(NamedTuple):
     """What scores need of keys.
 
     Attributes:
-      vectors: [keys, dim].
-      bias: [keys], or None where the similarity has none.
+      vectors: measured from the origin, [keys, dim].
+      bias: [keys].
     """
 
     vectors: Array
-    bias: Array | None = None
+    bias: Array
 
 
 class Factors(NamedTuple):
     """Scores as a matrix product.
 
-    score(i, j) = <queries[i], vectors[j]> + bias[j] + query_bias[i]
+    score(i, j) = <queries[i], vectors[j]> + bias[j] + query_bias[i] + offset
 
     with the vectors and bias of `of_keys(keys, parameters)`, which works row by row, so that
     keys need not all be made ready at once.
 
-    Within a softmax row `query_bias` is constant and cancels, so it never enters the
-    [anchors, keys] matrix; it only puts a log-sum-exp back into the units of the score.
+    Within a softmax row `query_bias` and `offset` are constant and cancel, so they never enter
+    the [anchors, keys] matrix. The bias puts a log-sum-exp back into the units of the score.
+    The offset is common to all scores, and far larger than their differences where embeddings
+    lie close together: only what is reported in units of the score contains it.
 
     Attributes:
       queries: [anchors, dim].
       of_keys: a function of keys [keys, dim] and `parameters`, and of nothing else.
       parameters: what `of_keys` depends on.
-      query_bias: [anchors], or None where the similarity has none.
+      query_bias: [anchors]; where the anchors are the keys, it is their `bias`.
       root: [anchors, dim], of which <root[i], root[j]> = <queries[i], vectors[j]> where the
         anchors are the keys.
+      positive: the score of each anchor's positive without `offset`, [anchors].
+      offset: a scalar.
+      reach: a bound on the rounding of a score, in units of the last place, is this times the
+        length of the key's vector, a scalar without gradient.
+      own_reach: what the anchor's bias and positive add to that bound, [anchors].
     """
 
     queries: Array
     of_keys: Callable[[Array, PyTree], KeyFactors]
     parameters: PyTree
-    query_bias: Array | None
+    query_bias: Array
     root: Array
+    positive: Array
+    offset: Array
+    reach: Array
+    own_reach: Array
 
 
 def unit_norm(x: Array) -> Array:
@@ -71,10 +79,23 @@ def unit_norm(x: Array) -> Array:
     leaves the range of float32 when squared. The gradient is finite everywhere.
     """
     # The result does not depend on the scale of a row, hence neither does its gradient.
-    largest = lax.stop_gradient(jnp.max(jnp.abs(x), axis=-1, keepdims=True))
-    x = x / jnp.where(largest == 0, 1, largest)
+    largest = lax.stop_gradient(_largest(x))
+    x = x / largest
     squared = jnp.sum(x * x, axis=-1, keepdims=True)
     return x / jnp.sqrt(jnp.where(squared == 0, 1, squared))
+
+
+def lengths(x: Array) -> Array:
+    """Returns the length of every row of `x` [rows, dim], whatever its scale, no gradient."""
+    x = lax.stop_gradient(x)
+    largest = _largest(x)
+    return largest[:, 0] * jnp.sqrt(jnp.sum((x / largest) ** 2, axis=-1))
+
+
+def _largest(x: Array) -> Array:
+    """Returns the largest magnitude in every row [rows, 1], or 1 where all are zero."""
+    largest = jnp.max(jnp.abs(x), axis=-1, keepdims=True)
+    return jnp.where(largest == 0, 1, largest)
 
 
 def anisotropic(a: Array, b: Array, concentration: Array) -> Array:
@@ -89,11 +110,26 @@ def anisotropic(a: Array, b: Array, concentration: Array) -> Array:
     return -0.5 * jnp.sum(difference * difference * concentration[None, :], axis=-1)
 
 
+def common_origin(
+    anchors: Array, mean_key: Array, axis_name: str | tuple[str, ...] | None = None
+) -> Array:
+    """Returns a point [dim] amid anchors and keys, to measure all of them from.
+
+    No loss depends on it, so it has no gradient; but the nearer it is, the smaller are the
+    numbers that cancel in a score.
+
+    Args:
+      anchors: [anchors, dim].
+      mean_key: the mean of the keys, [dim].
+      axis_name: mapped axis whose devices score each other's keys, and so must measure
+        them from the same origin.
+    """
+    origin = lax.stop_gradient((jnp.mean(anchors, axis=0) + mean_key) / 2)
+    return origin if axis_name is None else lax.pmean(origin, axis_name)
+
+
 def anisotropic_factors(
-    anchors: Array,
-    mean_key: Array,
-    concentration: Array,
-    axis_name: str | tuple[str, ...] | None = None,
+    anchors: Array, positives: Array, origin: Array, concentration: Array
 ) -> Factors:
     """Factors of -½ (a - b)ᵀ Λ (a - b) = (Λa)ᵀb - ½ bᵀΛb - ½ aᵀΛa.
 
@@ -104,30 +140,40 @@ def anisotropic_factors(
 
     Args:
       anchors: [anchors, dim].
-      mean_key: the mean of the keys, [dim].
+      positives: [anchors, dim].
+      origin: from `common_origin`, [dim].
       concentration: the diagonal of Λ, [dim].
-      axis_name: mapped axis whose devices score each other's keys, and so must measure
-        them from the same origin.
     """
-    origin = (jnp.mean(anchors, axis=0) + mean_key) / 2
-    # Scores are invariant to the origin, so the gradient through it is zero.
-    origin = lax.stop_gradient(origin)
-    if axis_name is not None:
-        origin = lax.pmean(origin, axis_name)
-    anchors = anchors - origin[None, :]
-    queries = anchors * concentration[None, :]
+    positive = anisotropic(anchors, positives, concentration)
+    return _factors(anchors, positive, _anisotropic_keys, (concentration, origin))
+
+
+def _factors(
+    anchors: Array,
+    positive: Array,
+    of_keys: Callable[[Array, PyTree], KeyFactors],
+    parameters: tuple[Array, Array],
+) -> Factors:
+    """Factors of scores that treat anchors and keys alike, aᵀΛb + bias(a) + bias(b)."""
+    centred, bias = of_keys(anchors, parameters)
+    concentration = parameters[0]
+    queries = centred * concentration[None, :]
     return Factors(
         queries=queries,
-        of_keys=_anisotropic_keys,
-        parameters=(concentration, origin),
-        query_bias=-0.5 * jnp.sum(queries * anchors, axis=-1),
-        root=anchors * _root(concentration)[None, :],
+        of_keys=of_keys,
+        parameters=parameters,
+        query_bias=bias,
+        root=centred * _root(concentration)[None, :],
+        positive=positive,
+        offset=jnp.zeros((), positive.dtype),
+        reach=jnp.max(lengths(queries)),
+        own_reach=jnp.abs(lax.stop_gradient(bias)),
     )
 
 
 def _root(x: Array) -> Array:
     """Returns √x, such that √x √x has the derivative 1 even where x is as small as zero."""
-    # Less is zero to a TPU, and to any score.
+    # Less is zero to a TPU.
     smallest = jnp.where((x >= 0) & (x < _SMALLEST_ROOTED), _SMALLEST_ROOTED, x)
     return jnp.sqrt(x + lax.stop_gradient(smallest - x))
 
@@ -139,20 +185,64 @@ def _anisotropic_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactor
     return KeyFactors(keys, -0.5 * jnp.sum(scaled * keys, axis=-1))
 
 
-def dot_product(a: Array, b: Array, temperature: Array) -> Array:
-    """Returns aᵀb / τ per row of `a` and `b` [batch, dim], [batch]."""
-    return jnp.sum(a * b, axis=-1) / temperature
+def dot_product_factors(
+    anchors: Array, positives: Array, origin: Array, temperature: Array, *, normalized: bool
+) -> Factors:
+    """Factors of aᵀb / τ.
 
+    Where embeddings lie close together, all scores are nearly |a|² / τ, and float32 would hold
+    little of what tells them apart. So that part is left to `offset`. Of unit vectors
 
-def dot_product_factors(anchors: Array, temperature: Array) -> Factors:
-    """Factors of aᵀb / τ for `anchors` [anchors, dim]."""
-    return Factors(
-        queries=anchors / temperature,
-        of_keys=lambda keys, _: KeyFactors(keys),
-        parameters=(),
-        query_bias=None,
-        root=anchors / jnp.sqrt(temperature),
+        aᵀb = 1 - ½ |a - b|²
+
+    and the rest is the anisotropic score with Λ = 1 / τ. Of others, with a = o + a', b = o + b',
+
+        aᵀb = oᵀo + oᵀa' + oᵀb' + a'ᵀb'
+
+    Args:
+      anchors: [anchors, dim].
+      positives: [anchors, dim].
+      origin: from `common_origin`, [dim].
+      temperature: τ, a scalar.
+      normalized: whether all rows, keys included, come from `unit_norm`.
+    """
+    inverse = jnp.broadcast_to(1 / temperature, origin.shape)
+    parameters = inverse, origin
+    if normalized:
+        positive = anisotropic(anchors, positives, inverse)
+        positive += (_missing_length(anchors) + _missing_length(positives)) / temperature
+        factors = _factors(anchors, positive, _unit_keys, parameters)
+        return factors._replace(offset=1 / temperature)
+    centred, other = anchors - origin[None, :], positives - origin[None, :]
+    positive = jnp.sum(anchors * other + origin[None, :] * centred, axis=-1) / temperature
+    factors = _factors(anchors, positive, _dot_product_keys, parameters)
+    # The products with the origin may cancel, but each of them was rounded.
+    origin_reach = lengths((inverse * origin)[None, :])[0]
+    return factors._replace(
+        offset=jnp.sum(origin * origin) / temperature,
+        reach=factors.reach + origin_reach,
+        own_reach=origin_reach * lengths(centred)
+        + (origin_reach + lengths(factors.queries)) * lengths(other),
     )
+
+
+def _unit_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactors:
+    vectors, bias = _anisotropic_keys(keys, parameters)
+    inverse, _ = parameters
+    return KeyFactors(vectors, bias + _missing_length(keys) * inverse[0])
+
+
+def _missing_length(x: Array) -> Array:
+    """Returns ½ |x|² - ½ [rows] of rows from `unit_norm`: 0, and -½ where a row is zero."""
+    # Of the others it would be nothing but rounding.
+    zero = jnp.all(x == 0, axis=-1)
+    return jnp.where(zero, 0.5 * jnp.sum(x * x, axis=-1) - 0.5, 0)
+
+
+def _dot_product_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactors:
+    inverse, origin = parameters
+    keys = keys - origin[None, :]
+    return KeyFactors(keys, jnp.sum(keys * (origin * inverse)[None, :], axis=-1))
 
 
 def lp(a: Array, b: Array, p: float, temperature: Array) -> Array:
@@ -188,64 +278,3 @@ def _absolute_power(x: Array, p: float) -> Array:
     # |x|^(p - 1) is infinite at zero for p < 1: keep zero out of the power altogether.
     nonzero = x != 0
     return jnp.where(nonzero, jnp.power(jnp.abs(jnp.where(nonzero, x, 1)), p), 0)
-
-
-# --- Parameters of the similarities ---
-
-
-def checked_concentration(concentration: ArrayLike, dim: int, dtype: DTypeLike) -> Array:
-    """Returns Λ as a [dim] array; a scalar is repeated.
-
-    Raises:
-      TypeError: Λ is not a real number.
-      ValueError: Λ has another shape, or is concrete and not positive and finite.
-    """
-    value = _checked_positive("concentration", concentration, dtype)
-    if value.shape not in ((), (dim,)):
-        raise ValueError(
-            f"concentration must be a scalar or have shape ({dim},), one Λ per embedding "
-            f"dimension, got shape {value.shape}"
-        )
-    return jnp.broadcast_to(value, (dim,))
-
-
-def checked_temperature(temperature: ArrayLike, dtype: DTypeLike) -> Array:
-    """Returns τ as a scalar array.
-
-    Raises:
-      TypeError: τ is not a real number.
-      ValueError: τ is not a scalar, or is concrete and not positive and finite.
-    """
-    value = _checked_positive("temperature", temperature, dtype)
-    if value.shape != ():
-        raise ValueError(f"temperature must be a scalar, got shape {value.shape}")
-    return value
-
-
-def checked_exponent(p: float) -> float:
-    """Returns the exponent p of an Lp distance as a Python float.
-
-    Raises:
-      TypeError: p is not a Python number; the compiled loss depends on its value.
-      ValueError: p is not positive and finite.
-    """
-    if isinstance(p, bool) or not isinstance(p, numbers.Real):
-        raise TypeError(f"p must be a Python number, got {type(p).__name__}")
-    if not 0 < p < math.inf:
-        raise ValueError(f"p must be positive and finite, got {p}")
-    return float(p)
-
-
-def _checked_positive(name: str, value: ArrayLike, dtype: DTypeLike) -> Array:
-    # A traced value is not known yet: the losses report it in their metrics instead.
-    if not isinstance(value, jax.core.Tracer):
-        concrete = np.asarray(value)
-        if not (jnp.issubdtype(concrete.dtype, jnp.floating) or concrete.dtype.kind in "iu"):
-            raise TypeError(f"{name} must be real numbers, got dtype {concrete.dtype}")
-        wrong = concrete[~(np.isfinite(concrete) & (concrete > 0))]
-        if wrong.size:
-            raise ValueError(
-                f"{name} must be positive and finite, got {wrong.flat[0]}; pass it in natural "
-                f"units, for example the softplus or exp of a free parameter"
-            )
-    return jnp.asarray(value).astype(dtype)

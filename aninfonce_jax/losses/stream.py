@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from aninfonce_jax.losses import scale, tiles
+from aninfonce_jax.losses import scale, similarity, tiles
 from aninfonce_jax.losses.scale import Plan
 from aninfonce_jax.losses.tiles import Keys, Partial, Queries
 from aninfonce_jax.types import Array, PyTree
@@ -66,8 +66,8 @@ def logsumexp(
       parameters: floating-point arrays.
 
     Returns:
-      The log-sum-exp, [queries]; the maximum, [queries]; and the largest squared length of
-      a key, a scalar. Only the first has a gradient.
+      The log-sum-exp, [queries]; the maximum, [queries]; and the largest length of a
+      key, a scalar. Only the first has a gradient.
     """
     return _logsumexp(plan, prepare, *tiles.vary_alike((queries, raw, parameters)))
 
@@ -89,8 +89,7 @@ def _forward(
         partial, longest = state
         keys = _keys(prepare, _slab(raw, index, size), parameters)
         partial = tiles.merge(partial, scale.tile_forward(plan, rows, keys)[0])
-        length = lax.stop_gradient(jnp.sum(keys.vectors**2, axis=-1))
-        return (partial, jnp.maximum(longest, jnp.max(length))), None
+        return (partial, jnp.maximum(longest, jnp.max(similarity.lengths(keys.vectors)))), None
 
     start = tiles.vary_like((tiles.empty_like(rows), jnp.zeros((), queries.dtype)), queries)
     (partial, longest), _ = lax.scan(visit, start, _indices(slabs))

@@ -135,18 +135,19 @@ def _forward_from_one_shift(settings: _Settings, points: Points, ceiling: Array)
     cut = tiles.cut_points(points, settings.chunk_size)
 
     def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
-        exponentials = jnp.exp(_scores(settings, cut, pair) - ceiling)
+        scores = _scores(settings, cut, pair)
+        exponentials = jnp.exp(scores - ceiling)
         total = _add_both(partial.total, pair, *(jnp.sum(exponentials, axis=a) for a in (1, 0)))
-        highest = lax.stop_gradient(exponentials)
-        best = partial.best.at[pair.row].max(jnp.max(highest, axis=1))
-        return Partial(best.at[pair.column].max(jnp.max(highest, axis=0)), total), None
+        # Of the scores themselves: exponentials of scores near zero are all alike.
+        scores = lax.stop_gradient(scores)
+        best = partial.best.at[pair.row].max(jnp.max(scores, axis=1))
+        return Partial(best.at[pair.column].max(jnp.max(scores, axis=0)), total), None
 
-    zeros = tiles.vary_like(jnp.zeros_like(cut.bias), points.vectors)
-    partial, _ = lax.scan(add, Partial(zeros, zeros), _pairs(cut))
-    highest, total = (x.reshape(-1)[: points.bias.shape[0]] for x in partial)
-    best = ceiling + jnp.log(highest)
+    start = Partial(jnp.full_like(cut.bias, -jnp.inf), jnp.zeros_like(cut.bias))
+    partial, _ = lax.scan(add, tiles.vary_like(start, points.vectors), _pairs(cut))
+    best, total = (x.reshape(-1)[: points.bias.shape[0]] for x in partial)
     # From the shift of all to that of each row, which is what a `Partial` has.
-    return Partial(best, total / jnp.where(highest == 0, 1, highest))
+    return Partial(best, total * jnp.exp(ceiling - jnp.where(best == -jnp.inf, ceiling, best)))
 
 
 def _forward_from_own_shifts(settings: _Settings, points: Points) -> Partial:

@@ -7,7 +7,6 @@ makes it wait.
 
 import contextlib
 import hashlib
-import json
 import pathlib
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,12 +15,10 @@ from typing import Any, Self, TextIO
 import jax
 import numpy as np
 
-from aninfonce_jax.files import finite, write_bytes
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.files import finite
 
 Value = jax.Array | np.ndarray | float | Sequence[float]
-
-METRICS_FILE = "metrics.jsonl"
-TENSORBOARD_FOLDER = "tensorboard"
 
 
 class MetricWriter:
@@ -40,6 +37,11 @@ class MetricWriter:
       wandb_project: the Weights & Biases project to log to; empty for none.
       wandb_config: what W&B shows as the run's configuration.
       resume_step: the step at which the run goes on; 0 starts anew.
+      expected_rows: the rows that the checkpoint of that step holds; None if it holds none.
+
+    Attributes:
+      rows: all rows that are in the file.
+      mended: what was wrong with the file and has been mended, in one line; "" if nothing was.
     """
 
     def __init__(
@@ -50,7 +52,10 @@ class MetricWriter:
         wandb_project: str = "",
         wandb_config: Mapping[str, Any] | None = None,
         resume_step: int = 0,
+        expected_rows: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
+        self.rows: list[dict[str, Any]] = []
+        self.mended = ""
         self._pending: tuple[int, str, dict[str, Any]] | None = None
         self._file: TextIO | None = None
         self._tensorboard: Any = None
@@ -61,9 +66,11 @@ class MetricWriter:
         workdir.mkdir(parents=True, exist_ok=True)
         if wandb_project:
             self._wandb = _start_wandb(workdir, wandb_project, wandb_config or {})
-        _trim(workdir / METRICS_FILE, resume_step)
+        path = workdir / workdir_lib.METRICS_FILE
+        self.mended = workdir_lib.restore_metrics(workdir, resume_step, expected_rows)
+        self.rows = workdir_lib.read_metrics(path) if path.exists() else []
         # Line-buffered: every row is in the file before the next one begins.
-        self._file = (workdir / METRICS_FILE).open("a", buffering=1, encoding="utf-8")
+        self._file = path.open("a", buffering=1, encoding="utf-8")
         if tensorboard:
             self._tensorboard = _start_tensorboard(workdir, resume_step)
 
@@ -113,9 +120,10 @@ class MetricWriter:
 
     def _emit(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         assert self._file is not None
-        numbers = {name: np.asarray(value).tolist() for name, value in values.items()}
-        row = {"step": step, "split": split} | {k: finite(v) for k, v in numbers.items()}
-        self._file.write(json.dumps(row, allow_nan=False) + "\n")
+        numbers = {name: finite(np.asarray(value).tolist()) for name, value in values.items()}
+        row = {"step": step, "split": split, **numbers}
+        self._file.write(workdir_lib.encode_row(row))
+        self.rows.append(row)
         if self._tensorboard is None and self._wandb is None:
             return
         scalars = {f"{split}/{name}": value for name, value in _scalars(numbers).items()}
@@ -124,47 +132,6 @@ class MetricWriter:
                 self._tensorboard.add_scalar(name, value, global_step=step)
         if self._wandb is not None:
             self._wandb.log(scalars, step=step)
-
-
-def read_metrics(path: pathlib.Path) -> list[dict[str, Any]]:
-    """Returns the rows of a `metrics.jsonl`, null where a value was not finite.
-
-    A last line that was cut off by a killed process is left out; anything else that is not
-    a row raises ValueError with its place.
-    """
-    return [row for _, row in _read_rows(pathlib.Path(path))]
-
-
-def _read_rows(path: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
-    """Returns every complete row, as it stands in the file and parsed."""
-    rows = []
-    # Only a newline ends a row: a cut may leave a part of a character behind.
-    lines = path.read_bytes().split(b"\n")
-    for number, line in enumerate(lines, start=1):
-        is_cut = number == len(lines)
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            if is_cut:
-                break
-            raise ValueError(f"{path}, line {number}: not valid JSON ({error}).") from error
-        if not (isinstance(row, dict) and isinstance(row.get("step"), int)):
-            if is_cut:
-                break
-            raise ValueError(f"{path}, line {number}: expected an object with an integer step.")
-        rows.append((line.decode(), row))
-    return rows
-
-
-def _trim(path: pathlib.Path, resume_step: int) -> None:
-    """Keeps the complete rows up to `resume_step`, all or nothing."""
-    if not path.exists():
-        return
-    rows = _read_rows(path) if resume_step > 0 else []
-    kept = "".join(f"{text}\n" for text, row in rows if row["step"] <= resume_step).encode()
-    if kept == path.read_bytes():
-        return
-    write_bytes(path, kept)
 
 
 def _hold(value: Value) -> Any:
@@ -203,7 +170,7 @@ def _start_tensorboard(workdir: pathlib.Path, resume_step: int) -> Any:
     with _hide_torch():
         import tensorboardX
 
-    folder = workdir / TENSORBOARD_FOLDER
+    folder = workdir / workdir_lib.TENSORBOARD_FOLDER
     # Tells TensorBoard to hide what an earlier attempt wrote beyond this step.
     purge_step = (resume_step + 1 if resume_step > 0 else 0) if folder.exists() else None
     return tensorboardX.SummaryWriter(str(folder), purge_step=purge_step)

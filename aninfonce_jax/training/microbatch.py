@@ -5,7 +5,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from aninfonce_jax.losses import checks
 from aninfonce_jax.types import Array, PyTree
 
 
@@ -47,30 +49,30 @@ def microbatched(
       A function of (params, inputs, key=None) that returns what `encode` does.
 
     Raises:
-      TypeError, ValueError: a number of micro-batches that is no positive int or, when
-        called, does not divide the batch.
+      TypeError: an `encode` that can't be called, a number of micro-batches that is no int or,
+        when called, inputs that are not arrays.
+      ValueError: a number of micro-batches below 1 or, when called, inputs or embeddings that
+        do not have the same number of rows each, or rows that it does not divide.
     """
-    if isinstance(microbatches, bool) or not isinstance(microbatches, int):
-        raise TypeError(f"microbatches must be an int, got {type(microbatches).__name__}")
-    if microbatches < 1:
-        raise ValueError(f"microbatches must be at least 1, got {microbatches}")
+    if not callable(encode):
+        raise TypeError(f"encode must be a function, got {type(encode).__name__}")
+    microbatches = checks.whole_number("microbatches", microbatches)
+    has_aux = checks.flag("has_aux", has_aux)
 
     def split(x: Array) -> Array:
-        if x.ndim == 0:
-            raise ValueError("inputs must be arrays [batch, ...], got a scalar among them")
-        if x.shape[0] % microbatches:
-            raise ValueError(
-                f"microbatches={microbatches} must divide the batch, got {x.shape[0]} rows"
-            )
         return jnp.moveaxis(x.reshape(-1, microbatches, *x.shape[1:]), 1, 0)
 
     def join(x: Array) -> Array:
+        if x.ndim < 2:  # that of the micro-batches and that of their rows
+            raise ValueError("embeddings must be arrays [batch, ...], got a scalar among them")
         return jnp.moveaxis(x, 0, 1).reshape(-1, *x.shape[2:])
 
     def summarize(x: Array) -> Array:
         return jnp.mean(x, axis=0) if jnp.issubdtype(x.dtype, jnp.floating) else x[-1]
 
     def encode_all(params: PyTree, inputs: PyTree, key: Array | None = None) -> Any:
+        _check_inputs(inputs, microbatches)
+
         # Without the checkpoint every micro-batch's activations would wait for the
         # backward pass, as if there were no micro-batches.
         @jax.checkpoint
@@ -84,7 +86,37 @@ def microbatched(
         )
         if not has_aux:
             return jax.tree.map(join, outputs)
+        if not isinstance(outputs, tuple) or len(outputs) != 2:
+            raise TypeError(
+                f"with has_aux=True encode must return (embeddings, aux), got "
+                f"{type(outputs).__name__}"
+            )
         embeddings, aux = outputs
         return jax.tree.map(join, embeddings), jax.tree.map(summarize, aux)
 
     return encode_all
+
+
+def _check_inputs(inputs: PyTree, microbatches: int) -> None:
+    """Refuses inputs that can't be cut into `microbatches` parts."""
+    leaves = jax.tree.leaves(inputs)
+    if not leaves:
+        raise ValueError("inputs must hold at least one array [batch, ...], got none")
+    for leaf in leaves:
+        if not isinstance(leaf, jax.Array | np.ndarray):
+            raise TypeError(
+                f"inputs must be arrays [batch, ...], or a tree of them, got a "
+                f"{type(leaf).__name__} among them; make an array of a list with jnp.asarray"
+            )
+        if leaf.ndim == 0:
+            raise ValueError("inputs must be arrays [batch, ...], got a scalar among them")
+    rows = sorted({leaf.shape[0] for leaf in leaves})
+    if len(rows) > 1:
+        raise ValueError(
+            f"inputs must all have the same number of rows, got arrays with "
+            f"{' and '.join(map(str, rows))}"
+        )
+    if rows[0] == 0:
+        raise ValueError("inputs must have at least one row, got none")
+    if rows[0] % microbatches:
+        raise ValueError(f"microbatches={microbatches} must divide the batch, got {rows[0]} rows")

@@ -1,14 +1,19 @@
+import contextlib
 import json
 import os
 import pickle
 
 import numpy as np
 import pytest
+from array_record.python.array_record_module import ArrayRecordWriter
 from image_files import encode, picture, real, write_cifar10, write_folder, write_mnist
 
 from aninfonce_jax.data.datasets import ImageFolder, list_splits, open_dataset
+from aninfonce_jax.data.decode import Decoder
+from aninfonce_jax.data.headers import CorruptImageError
 from aninfonce_jax.data.prepare import prepare
 from aninfonce_jax.data.recipes import read
+from aninfonce_jax.data.shards import _serialize
 from aninfonce_jax.data.source import DataError
 
 LAYOUT = {"train": {"ant": 3, "bee": 2, "cat": 4}, "val": {"ant": 1, "cat": 2}}
@@ -163,6 +168,64 @@ def test_a_damaged_shard_is_an_error_of_reading(prepared, damage):
     source = open_dataset("tfds:insects", prepared, "train")
     with pytest.raises(OSError, match=r"record . of insects/train can't be read"):
         [source[index] for index in range(len(source))]
+
+
+def write_records(prepared, *examples):
+    """Puts other records in the place of the training split's."""
+    path = next((prepared / "insects" / "1.0.0").glob("*train.array_record*"))
+    writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
+    for label, name in examples:
+        fields = {"image": encode(picture(8, 8)), "label": label, "id": name}
+        writer.write(_serialize(fields))
+    writer.close()
+
+
+def test_records_that_say_impossible_things(prepared):
+    labels = (2, -1, 3, -2, 2**62)
+    write_records(prepared, *((label, b"caf\xe9\x1b[2J") for label in labels))
+    source = open_dataset("tfds:insects", prepared, "train[:5]")
+    assert source[0].id == r"caf\xe9\x1b[2J"
+    assert [source[0].label, source[1].label] == [2, -1]
+    for index in (2, 3, 4):
+        with pytest.raises(OSError, match=rf"must have a label below 3, got {labels[index]}"):
+            source[index]
+
+
+def test_features_that_would_import_code_are_refused(prepared):
+    path = prepared / "insects" / "1.0.0" / "features.json"
+    for name in ("antigravity.Feature", "tensorflow_datasets.scripts.cli.main.Feature"):
+        text = path.read_text().replace("tensorflow_datasets.core.features.text_feature.Text", name)
+        path.write_text(text)
+        with pytest.raises(DataError, match=rf"features.json asks for the Python class {name}; "):
+            open_dataset("tfds:insects", prepared, "train")
+        with pytest.raises(DataError, match="asks for the Python class"):
+            list_splits("tfds:insects", prepared)
+        path.write_text(text.replace(name, "tensorflow_datasets.core.features.text_feature.Text"))
+
+
+def damages(data):
+    rng = np.random.default_rng(len(data))
+    for place in rng.integers(0, len(data), 8).tolist():
+        yield data[:place] + bytes([data[place] ^ 16]) + data[place + 1 :]
+    yield from (data[:end] for end in (0, 1, len(data) // 2, len(data) - 1))
+    yield from (b"[]", b"{}", b"null", b"\xff\xfe", b"[" * 100_000)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["dataset_info.json", "features.json", "label.labels.txt", "*train.array_record*"],
+)
+def test_no_damaged_file_of_tfds_ends_in_anything_else(prepared, name):
+    path = next((prepared / "insects" / "1.0.0").glob(name))
+    data = path.read_bytes()
+    decoder = Decoder(8)
+    for content in damages(data):
+        path.write_bytes(content)
+        with contextlib.suppress(DataError):
+            source = open_dataset("tfds:insects", prepared, "train")
+            for index in range(min(len(source), 9)):
+                with contextlib.suppress(OSError, CorruptImageError):
+                    assert decoder(source[index].image).shape == (8, 8, 3)
 
 
 def test_official_files_by_name(tmp_path):

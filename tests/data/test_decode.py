@@ -9,7 +9,8 @@ import pytest
 from image_files import encode, picture, real
 from PIL import Image
 
-from aninfonce_jax.data.decode import CorruptImageError, Decoder, decode
+from aninfonce_jax.data.decode import Decoder, decode
+from aninfonce_jax.data.headers import CorruptImageError
 
 
 def with_pillow(data, mode="RGB"):

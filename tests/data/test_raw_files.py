@@ -1,10 +1,14 @@
 import gzip
+import hashlib
+import os
 import pickle
+import struct
 import tarfile
 
 import numpy as np
 import pytest
 from image_files import real, write_cifar10, write_idx, write_mnist
+from memory_limit import memory_limit
 
 from aninfonce_jax.data.raw_files import Cifar10, Mnist
 from aninfonce_jax.data.source import DataError
@@ -47,7 +51,10 @@ def spoil(tmp_path, change):
             lambda images, labels: images.write_bytes(images.read_bytes()[:-100]),
             "train-images-idx3-ubyte.gz can't be read: .*; fetch the file again",
         ),
-        (lambda images, labels: images.write_bytes(b"<html>"), "can't be read: Not a gzipped file"),
+        (
+            lambda images, labels: images.write_bytes(b"<html>"),
+            "must be an idx file of bytes with 3 axes, starting with 00000803, got 3c68746d",
+        ),
         (
             lambda images, labels: images.write_bytes(labels.read_bytes()),
             "must be an idx file of bytes with 3 axes, starting with 00000803, got 00000801",
@@ -78,6 +85,80 @@ def test_damaged_mnist_is_named(tmp_path, change, message):
         Mnist(tmp_path, "train")
 
 
+def zeros_in_gzip(path, header, megabytes):
+    """Writes an idx file of zeros without holding it in memory."""
+    with gzip.open(path, "wb") as file:
+        file.write(header)
+        for _ in range(megabytes):
+            file.write(bytes(2**20))
+
+
+@pytest.mark.parametrize(
+    ("shape", "megabytes", "message"),
+    [
+        # Twelve images are promised, and no more is unpacked than it takes to see that.
+        ((12, 28, 28), 200, r"must hold 9,424 bytes for shape \(12, 28, 28\), got more"),
+        ((2**32 - 1, 28, 28), 1, "may hold 1,073,741,824 bytes, as all of it is kept in memory"),
+        ((2**32 - 1,) * 3, 1, "may hold 1,073,741,824 bytes"),
+        ((1_000_000, 28, 28), 1, r"must hold 784,000,016 bytes .* bytes can't be; fetch"),
+    ],
+)
+def test_no_more_is_unpacked_than_promised(tmp_path, shape, megabytes, message):
+    write_mnist(tmp_path)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    zeros_in_gzip(path, struct.pack(">4B3I", 0, 0, 8, 3, *shape), megabytes)
+    with memory_limit(16 * 2**20), pytest.raises(DataError, match=message):
+        Mnist(tmp_path, "train")
+
+
+def test_a_gzip_with_a_wrong_checksum_is_refused(tmp_path):
+    write_mnist(tmp_path)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    data = bytearray(path.read_bytes())
+    data[-8] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(DataError, match="can't be read: CRC check failed"):
+        Mnist(tmp_path, "train")
+
+
+def test_content_and_not_the_name_says_whether_it_is_packed(tmp_path):
+    images, _ = write_mnist(tmp_path)["train"]
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.decompress(path.read_bytes()))
+    np.testing.assert_array_equal(Mnist(tmp_path, "train")[5].image[:, :, 0], images[5])
+
+
+def test_files_that_are_not_official_are_told(tmp_path):
+    write_mnist(tmp_path)
+    write_cifar10(tmp_path)
+    remark = Mnist(tmp_path, "train").remark
+    assert "train-images-idx3-ubyte.gz (and 1 more) is not the official file of MNIST" in remark
+    assert "expected 6bbc9ace898e44ae57da46a324031adb" in remark
+    remark = Cifar10(tmp_path, "test").remark
+    content = (tmp_path / "cifar-10-batches-bin" / "test_batch.bin").read_bytes()
+    assert "test_batch.bin is not the official file of CIFAR-10: the md5 of its content" in remark
+    assert f"is {hashlib.md5(content).hexdigest()}, expected 803d5f7f4d78ea53de84dbe8" in remark
+
+
+@pytest.mark.parametrize("content", [b"airpl\xe9ne b c d e f g h i j", b"a " * 100_000, None])
+def test_class_names_that_can_not_be_read(tmp_path, content):
+    write_cifar10(tmp_path)
+    path = tmp_path / "cifar-10-batches-bin" / "batches.meta.txt"
+    if content is None:
+        os.mkfifo(path)
+    else:
+        path.write_bytes(content)
+    with pytest.raises(DataError, match=r"batches.meta.txt can't be read: .*, or remove it"):
+        Cifar10(tmp_path, "test")
+
+
+def test_class_names_do_not_command_a_terminal(tmp_path):
+    write_cifar10(tmp_path)
+    path = tmp_path / "cifar-10-batches-bin" / "batches.meta.txt"
+    path.write_bytes(b"\x1b[2J b c d e f g h i j")
+    assert Cifar10(tmp_path, "test").class_names[0] == r"\x1b[2J"
+
+
 def test_missing_folders_and_splits(tmp_path):
     with pytest.raises(DataError, match="nowhere does not exist; expected the four idx files"):
         Mnist(tmp_path / "nowhere", "train")
@@ -106,7 +187,7 @@ def test_cifar10_takes_its_class_names_from_the_file(tmp_path):
     assert Cifar10(tmp_path, "test").class_names == tuple("abcdefghij")
     names.write_text("a\nb\n")
     with pytest.raises(DataError, match=r"batches.meta.txt must name 10 classes, got 2"):
-        _ = Cifar10(tmp_path, "test").class_names
+        Cifar10(tmp_path, "test")
 
 
 @pytest.mark.parametrize(
@@ -133,7 +214,10 @@ def test_damaged_cifar10_is_named(tmp_path, change, message):
 
 def test_packed_cifar10_says_how_to_unpack(tmp_path):
     (tmp_path / "cifar-10-binary.tar.gz").write_bytes(b"")
-    with pytest.raises(DataError, match=r"must be unpacked: tar xf .*cifar-10-binary.tar.gz -C"):
+    with pytest.raises(
+        DataError,
+        match=r"must be unpacked: tar xf .*cifar-10-binary.tar.gz -C .* \(its md5 is d41d8.*: if",
+    ):
         Cifar10(tmp_path, "train")
 
 
@@ -150,6 +234,7 @@ def test_the_real_mnist():
     folder = real("mnist")
     train, test = Mnist(folder, "train"), Mnist(folder, "test")
     assert (len(train), len(test)) == (60_000, 10_000)
+    assert (train.remark, test.remark) == ("", "")
     assert [train[index].label for index in range(5)] == [5, 0, 4, 1, 9]
     assert train[0].image.shape == (28, 28, 1)
     assert 0.1 < train[0].image.mean() / 255 < 0.2
@@ -161,6 +246,8 @@ def test_the_real_cifar10(tmp_path):
         member = next(member for member in archive if member.name.endswith(".bin"))
         (tmp_path / "test_batch.bin").write_bytes(archive.extractfile(member).read())
     source = Cifar10(tmp_path, "test")
+    # It is called as the first file, data_batch_1.bin, is not.
+    assert "is 5dd7e06a14cb22eb9f671a540d1b7c25, expected 803d5f7f" in source.remark
     assert len(source) == 10_000
     labels = np.array([source[index].label for index in range(len(source))])
     assert np.all(np.abs(np.bincount(labels, minlength=10) - 1_000) < 100)

@@ -57,14 +57,84 @@ def test_r2_tells_factors_apart_and_averages_them() -> None:
     assert isinstance(idf.linear_r2(latents, features), float)
 
 
-def test_holdout_fits_the_first_half_and_scores_the_second() -> None:
+def test_holdout_fits_one_half_and_scores_the_other() -> None:
     latents, features = normal(0, 40, 1), normal(1, 40, 10)
     slope = np.linalg.lstsq(np.c_[features[:20], np.ones(20)], latents[:20], rcond=None)[0]
     error = latents[20:] - np.c_[features[20:], np.ones(20)] @ slope
     expected = 1 - np.sum(error**2) / np.sum((latents[20:] - latents[20:].mean()) ** 2)
-    np.testing.assert_allclose(idf.linear_r2(latents, features), expected)
+    np.testing.assert_allclose(idf.linear_r2(latents, features, seed=None), expected)
     # Ten features of pure noise explain points that they were fitted on, and no others.
     assert idf.linear_r2(latents, features) < 0 < idf.linear_r2(latents, features, holdout=False)
+
+
+def test_sorted_samples_score_like_shuffled_ones() -> None:
+    """Samples that come sorted by a factor would be fitted on one end, scored on the other."""
+    latents = normal(0, 2000, 2)
+    features = np.stack([np.tanh(2 * latents[:, 0]), latents[:, 1]], axis=1)
+    order = np.argsort(latents[:, 0])
+    shuffled, in_order = (
+        idf.linear_r2_per_factor(latents[rows], features[rows]) for rows in (slice(None), order)
+    )
+    np.testing.assert_allclose(in_order, shuffled, atol=0.02)
+    assert idf.linear_r2(latents[order], features[order], seed=None) < 0
+
+
+def test_halves_depend_on_the_seed_alone() -> None:
+    latents, features = normal(0, 40, 1), normal(1, 40, 3)
+    r2 = {seed: idf.linear_r2(latents, features, seed=seed) for seed in (0, 1, None)}
+    assert len(set(r2.values())) == 3
+    assert idf.linear_r2(latents, features) == r2[0]
+    assert idf.linear_r2(latents, features, seed=np.int64(1)) == r2[1]
+    # Another half now would change the scores of old runs.
+    np.testing.assert_array_equal(idf._halves(7, 0)[0], [0, 3, 5])
+    with pytest.raises(TypeError, match="seed must be an int or None, got float"):
+        idf.linear_r2(latents, features, seed=0.5)
+    with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
+        idf.linear_r2(latents, features, seed=-1)
+
+
+SCALES = (1e200, 1e307, 1e-200, 1e-305, np.array([1e200, 1.0, 1e-200]))
+
+
+@pytest.mark.parametrize("scale", SCALES, ids=str)
+def test_scores_do_not_depend_on_the_scale_of_columns(scale: object) -> None:
+    latents = normal(0, 100, 3)
+    features = latents @ normal(1, 3, 3) + 0.3 * normal(2, 100, 3)
+    for score in (idf.mcc, idf.linear_r2):
+        expected = score(latents, features)
+        np.testing.assert_allclose(score(latents, features * scale), expected, rtol=1e-9)
+        np.testing.assert_allclose(score(latents * scale, features), expected, rtol=1e-9)
+        np.testing.assert_allclose(score(latents * scale, features * scale), expected, rtol=1e-9)
+    np.testing.assert_allclose(idf.mcc(latents, latents * scale), 1.0)
+
+
+def test_a_map_is_measured_at_any_scale() -> None:
+    latents, matrix = normal(0, 30, 3), normal(1, 3, 3)
+    found = idf.recovered_map(1e200 * latents, 1e-100 * latents @ matrix.T)
+    np.testing.assert_allclose(found * 1e300, matrix, rtol=1e-9)
+    expected = idf.block_orthogonality(matrix, [9.0, 9.0, 1.0])
+    for scale in (1e200, 1e-200):
+        measured = idf.block_orthogonality(scale * matrix, [9.0, 9.0, 1.0])
+        np.testing.assert_allclose(measured.inside, expected.inside)
+        np.testing.assert_allclose(measured.deviations, expected.deviations)
+
+
+def test_integers_and_constant_columns_are_fine() -> None:
+    latents = (10 * normal(0, 100, 3)).astype(int)
+    np.testing.assert_allclose(idf.mcc(latents, -latents.astype(np.int8)), 1.0)
+    features = np.c_[latents[:, :2], np.full(100, 1e200)]
+    np.testing.assert_allclose(idf.mcc(latents, features), 2 / 3)
+
+
+@pytest.mark.parametrize("score", [idf.mcc, idf.linear_r2, idf.recovered_map])
+@pytest.mark.parametrize(
+    "bad",
+    ["text", None, 1j * np.ones((9, 2)), [[1.0, 2.0], [3.0]]],
+    ids=["text", "nothing", "complex", "ragged"],
+)
+def test_what_is_not_real_numbers_is_refused(bad: object, score: object) -> None:
+    with pytest.raises(TypeError, match="latents must be an array of real numbers, got"):
+        score(bad, normal(0, 9, 2))
 
 
 def test_r2_survives_constant_and_repeated_columns() -> None:

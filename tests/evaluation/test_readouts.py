@@ -7,13 +7,14 @@ import jax
 import numpy as np
 import pytest
 
+from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.evaluation.interventions import READOUTS
+from aninfonce_jax.evaluation.table import AVERAGED
 from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh
-from aninfonce_jax.training import loop
 from aninfonce_jax.training.state import build_experiment
 
 
@@ -28,6 +29,15 @@ def test_monitors_do_not_depend_on_the_mesh(image_config):
     one, four = scores_of(config, 1, full=False), scores_of(config, 4, full=False)
     assert set(one) == set(four)
     assert "readouts" not in one
+    found = one.pop("intervals"), four.pop("intervals")
+    assert set(found[0]) == {
+        "loss", "knn_accuracy", "probe_accuracy", "effective_rank_backbone",
+        "effective_rank_projector",
+    }  # fmt: skip
+    for name, interval in found[0].items():
+        if name != "loss":  # of a single batch
+            assert interval[0] <= one[name] <= interval[1], name
+    assert found[0]["loss"] is None
     for name, value in one.items():
         np.testing.assert_allclose(value, four[name], rtol=1e-3, atol=1e-4, err_msg=name)
     assert one["chance"] == 0.5
@@ -43,6 +53,12 @@ def test_readouts_of_both_layers(image_config, strength, context):
         assert set(row) == {*READOUTS, "average", "classes"}
         assert all(0 <= value <= 1 for value in row.values())
         assert set(scores["strength_r2"][layer]) == set(READOUTS) - {"grey"}
+        for kind in ("readouts", "strength_r2"):
+            found = scores["intervals"][kind][layer]
+            assert set(found) == set(scores[kind][layer])
+            for name, (low, high) in found.items():
+                assert low <= scores[kind][layer][name] <= high, (kind, layer, name)
+        assert row["average"] == pytest.approx(np.mean([row[name] for name in AVERAGED]))
     assert scores["never_applied"] == ["blur"]  # simclr_cifar has none
     assert scores["unreadable_images"] == 0
 
@@ -73,12 +89,12 @@ def test_a_readout_takes_whole_folders_though_they_are_sorted_by_class(image_con
 
 def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
     config = image_config(objective__kind="aninfonce_no_l2")
-    loop.prepare_workdir(tmp_path, config)
+    workdir_lib.claim(tmp_path, config)
     row = dict.fromkeys([*READOUTS, "classes", "average"], 0.75)
     readouts = {"backbone": row, "projector": row | {"grey": 0.5}}
     strengths = {"backbone": {"hue": 0.1}, "projector": {"hue": 0.2}}
     write_json(
-        tmp_path / loop.EVAL_FILE,
+        tmp_path / workdir_lib.EVAL_FILE,
         {"readouts": readouts, "strength_r2": strengths, "untrained": {"readouts": readouts}},
     )
     rows = runner.tabulate(tmp_path)
@@ -92,8 +108,8 @@ def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
 
 
 def test_a_run_on_a_process_has_no_table(small_config, tmp_path):
-    loop.prepare_workdir(tmp_path, small_config())
-    write_json(tmp_path / loop.EVAL_FILE, {"r2": 0.5})
+    workdir_lib.claim(tmp_path, small_config())
+    write_json(tmp_path / workdir_lib.EVAL_FILE, {"r2": 0.5})
     assert runner.tabulate(tmp_path) == []
 
 

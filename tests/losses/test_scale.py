@@ -16,11 +16,12 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from reference_losses import anisotropic_score, dot_score, enumerate_pairs, naive_per_anchor
 
-from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss
+from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.types import Array, LossOutput
 
 AXIS = "data"
+AUTO = (AxisType.Auto,)
 BATCH, BANK, DIM = 24, 40, 5
 ON_ONE_DEVICE = ("dense", "chunked", "pallas")
 STRATEGIES = (*ON_ONE_DEVICE, "gather", "ring")
@@ -663,3 +664,61 @@ def test_a_global_batch_of_one_is_refused_and_one_row_per_device_is_not() -> Non
         jax.pmap(loss, AXIS)(view[None], view[None])
     two = np.stack([view, 2 * view])
     np.testing.assert_allclose(jax.pmap(loss, AXIS)(two, two), np.log(3), rtol=1e-6)
+
+
+# --- over_mesh: any mesh, and what it refuses ---
+
+
+def test_over_mesh_takes_a_mesh_with_explicit_axes() -> None:
+    """Which is what `jax.make_mesh` gives where it is told nothing."""
+    mesh = jax.make_mesh((8,), (AXIS,), axis_types=(AxisType.Explicit,))
+    spread = over_mesh(aninfonce_loss, mesh, AXIS)
+    weights = jnp.linspace(0.5, 1.5, DIM * DIM).reshape(DIM, DIM)
+
+    def mean(loss: Any, weights: Array, view1: Array, view2: Array) -> Array:
+        return loss(view1 @ weights, view2 @ weights, 2.0).loss
+
+    expected = jax.jit(jax.grad(functools.partial(mean, aninfonce_loss)))(weights, *example())
+    with pytest.raises(
+        ValueError, match=r"explicit axes needs jax.set_mesh.*AxisType.Auto,\) \* 1"
+    ):
+        mean(spread, weights, *example())
+    views = [jax.device_put(view, NamedSharding(mesh, P(AXIS))) for view in example()]
+    with jax.set_mesh(mesh):
+        found = jax.jit(jax.grad(functools.partial(mean, spread)))(weights, *views)
+        # Rows that are not spread yet are.
+        loss = jax.jit(lambda *views: spread(*views, 2.0).loss)(*example())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(loss, aninfonce_loss(*example(), 2.0).loss, rtol=1e-6)
+    with pytest.raises(ValueError, match="view1 must not be spread over explicit axes"):
+        aninfonce_loss(*views, 2.0)
+    other = over_mesh(aninfonce_loss, jax.make_mesh((8,), (AXIS,), axis_types=AUTO), AXIS)
+    with (
+        jax.set_mesh(mesh),
+        pytest.raises(ValueError, match=r"\(data=8 Explicit\), got \(data=8 Auto"),
+    ):
+        other(*views, 2.0)
+
+
+def test_over_mesh_refuses_what_it_can_not_spread() -> None:
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=AUTO)
+    with pytest.raises(
+        TypeError, match="lp_loss can't be spread over a mesh: it takes no axis_name"
+    ):
+        over_mesh(lp_loss, mesh, AXIS)
+    with pytest.raises(TypeError, match="can't be spread"):
+        over_mesh(functools.partial(lp_loss, p=2), mesh, AXIS)
+    with pytest.raises(TypeError, match="loss must be a function, got str"):
+        over_mesh("aninfonce", mesh, AXIS)
+    with pytest.raises(TypeError, match=r"mesh must be a jax.sharding.Mesh, got list"):
+        over_mesh(aninfonce_loss, jax.devices(), AXIS)
+    for axis in (None, 0, [AXIS], ()):
+        with pytest.raises(TypeError, match="axis_name must be a string or a tuple of strings"):
+            over_mesh(aninfonce_loss, mesh, axis)
+    spread = over_mesh(aninfonce_loss, mesh, AXIS)
+    with pytest.raises(TypeError, match="axis_name is set by over_mesh"):
+        spread(*example(), 1.0, axis_name=AXIS)
+    with pytest.raises(TypeError, match="view1 must be an array of numbers, got a NoneType"):
+        spread(None, None, 1.0)
+    with pytest.raises(ValueError, match=r"negatives must be one of 'both'.*got None"):
+        spread(*example(), 1.0, negatives=None)

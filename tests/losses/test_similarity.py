@@ -1,4 +1,4 @@
-"""Scores against their definitions, and the checks of their parameters."""
+"""Scores against their definitions."""
 
 import chex
 import jax
@@ -17,14 +17,20 @@ def points(seed: int, rows: int, dim: int) -> jax.Array:
 
 def all_scores(factors: similarity.Factors, keys: jax.Array) -> jax.Array:
     vectors, bias = factors.of_keys(keys, factors.parameters)
-    scores = factors.queries @ vectors.T
-    if bias is not None:
-        scores = scores + bias[None, :] + factors.query_bias[:, None]
-    return scores
+    scores = factors.queries @ vectors.T + bias[None, :] + factors.query_bias[:, None]
+    return scores + factors.offset
 
 
 def anisotropic_scores(a: jax.Array, b: jax.Array, weights: jax.Array) -> jax.Array:
-    return all_scores(similarity.anisotropic_factors(a, jnp.mean(b, axis=0), weights), b)
+    origin = similarity.common_origin(a, jnp.mean(b, axis=0))
+    return all_scores(similarity.anisotropic_factors(a, a, origin, weights), b)
+
+
+def dot_products(a: jax.Array, b: jax.Array, tau: jax.Array, normalized: bool) -> jax.Array:
+    if normalized:
+        a, b = similarity.unit_norm(a), similarity.unit_norm(b)
+    origin = similarity.common_origin(a, jnp.mean(b, axis=0))
+    return all_scores(similarity.dot_product_factors(a, a, origin, tau, normalized=normalized), b)
 
 
 def test_unit_norm_scales_rows_of_any_magnitude_and_leaves_zero() -> None:
@@ -60,9 +66,10 @@ def test_factors_reproduce_paired_scores(anchors: int, keys: int, dim: int) -> N
                 anisotropic_scores(a, b, weights).ravel(),
                 similarity.anisotropic(a[rows], b[columns], weights),
             ),
+            (dot_products(a, b, tau, False), a @ b.T / tau),
             (
-                all_scores(similarity.dot_product_factors(a, tau), b).ravel(),
-                similarity.dot_product(a[rows], b[columns], tau),
+                dot_products(a, b, tau, True),
+                similarity.unit_norm(a) @ similarity.unit_norm(b).T / tau,
             ),
         ]
 
@@ -109,58 +116,3 @@ def test_lp_gradient_keeps_no_array_of_all_differences() -> None:
     gradient = jax.jit(jax.grad(lambda x: similarity.lp_matrix(x, a, 3.0, ONE).sum()))
     temporary = gradient.lower(a).compile().memory_analysis().temp_size_in_bytes
     assert temporary < rows * rows * dim * 4 / 2
-
-
-def test_parameters_are_converted_and_scalars_broadcast() -> None:
-    weights = similarity.checked_concentration(25, 3, jnp.float32)
-    chex.assert_trees_all_equal(weights, jnp.full(3, 25.0))
-    assert weights.dtype == jnp.float32
-    tau = similarity.checked_temperature(np.float64(0.5), jnp.float32)
-    assert (tau.shape, tau.dtype) == ((), jnp.float32)
-    assert similarity.checked_exponent(3) == 3.0
-
-
-@pytest.mark.parametrize(
-    ("value", "error", "message"),
-    [
-        ([1.0, 2.0], ValueError, r"a scalar or have shape \(3,\).*got shape \(2,\)"),
-        ([1.0, 0.0, 1.0], ValueError, "concentration must be positive and finite, got 0.0"),
-        ([1.0, -2.0, 1.0], ValueError, "concentration must be positive and finite, got -2.0"),
-        ([1.0, np.nan, 1.0], ValueError, "concentration must be positive and finite, got nan"),
-        ([1.0, np.inf, 1.0], ValueError, "natural units"),
-        ([True, True, True], TypeError, "concentration must be real numbers, got dtype bool"),
-        (1j, TypeError, "concentration must be real numbers, got dtype complex128"),
-    ],
-)
-def test_impossible_concentrations_are_refused(value: object, error: type, message: str) -> None:
-    with pytest.raises(error, match=message):
-        similarity.checked_concentration(np.asarray(value), 3, jnp.float32)
-
-
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (0.0, "temperature must be positive and finite, got 0.0"),
-        (-1.0, "temperature must be positive and finite, got -1.0"),
-        (float("nan"), "temperature must be positive and finite, got nan"),
-        (np.ones(2), r"temperature must be a scalar, got shape \(2,\)"),
-    ],
-)
-def test_impossible_temperatures_are_refused(value: object, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        similarity.checked_temperature(value, jnp.float32)
-
-
-@pytest.mark.parametrize(
-    ("p", "error", "message"),
-    [
-        (0, ValueError, "p must be positive and finite, got 0"),
-        (-1.0, ValueError, "p must be positive and finite, got -1.0"),
-        (float("nan"), ValueError, "p must be positive and finite, got nan"),
-        (True, TypeError, "p must be a Python number, got bool"),
-        (jnp.float32(2), TypeError, "p must be a Python number, got ArrayImpl"),
-    ],
-)
-def test_impossible_exponents_are_refused(p: object, error: type, message: str) -> None:
-    with pytest.raises(error, match=message):
-        similarity.checked_exponent(p)

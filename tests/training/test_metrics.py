@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aninfonce_jax.training.metrics import MetricWriter, read_metrics
+from aninfonce_jax.training.metrics import MetricWriter
+from aninfonce_jax.workdir import read_metrics
 
 
 def rows_of(workdir: pathlib.Path) -> list[dict]:
@@ -138,6 +139,22 @@ def test_a_resumed_run_leaves_the_file_of_an_uninterrupted_one(tmp_path, resume_
     assert [path.name for path in (tmp_path / "resumed").iterdir()] == ["metrics.jsonl"]
 
 
+def test_a_resume_takes_the_rows_of_the_checkpoint_over_those_of_the_file(tmp_path):
+    write_steps(tmp_path / "whole", range(12))
+    with MetricWriter(tmp_path / "resumed", tensorboard=False) as writer:
+        for step in range(7):
+            writer.write(step, "train", {"loss": 0.0})
+    rows = [row for row in rows_of(tmp_path / "whole") if row["step"] <= 6]
+    with MetricWriter(
+        tmp_path / "resumed", tensorboard=False, resume_step=6, expected_rows=rows
+    ) as writer:
+        assert writer.rows == rows
+        assert "is not the one that this run wrote" in writer.mended
+    write_steps(tmp_path / "resumed", range(7, 12), resume_step=6, expected_rows=rows)
+    whole, resumed = (tmp_path / name / "metrics.jsonl" for name in ("whole", "resumed"))
+    assert resumed.read_bytes() == whole.read_bytes()
+
+
 def test_a_fresh_start_drops_what_an_earlier_attempt_left(tmp_path):
     write_steps(tmp_path, range(3))
     write_steps(tmp_path, [0], resume_step=0)
@@ -154,7 +171,8 @@ def test_a_cut_last_line_is_repaired_wherever_it_was_cut(tmp_path):
         complete = 2 if cut >= len(whole) - 1 else 1  # only the newline may be missing
         assert len(read_metrics(path)) == complete
         MetricWriter(tmp_path, tensorboard=False, resume_step=5).close()
-        assert path.read_text() == "".join(lines[:complete])
+        assert path.read_bytes().endswith(b"}\n")
+        assert rows_of(tmp_path) == list(map(json.loads, lines[:complete]))
     path.write_bytes(whole[: first - 8])
     assert read_metrics(path) == []
     path.write_bytes("λ".encode()[:1])

@@ -128,3 +128,35 @@ def test_dropout_draws_anew_for_each_microbatch_and_alike_in_both_passes():
 def test_bad_numbers_are_refused(microbatches, error, message):
     with pytest.raises(error, match=message):
         microbatched(lambda params, x: x, microbatches)({}, X1)
+
+
+def test_numpy_integers_are_fine_numbers():
+    out = microbatched(lambda params, x: x, np.int64(3))({}, X1)
+    chex.assert_trees_all_equal(out, X1)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        ({"a": X1, "b": X2[:6]}, ValueError, "same number of rows, got arrays with 6 and 12"),
+        (np.ones((12, 2)).tolist(), TypeError, "got a float among them; make an array of a list"),
+        ("text", TypeError, "inputs must be arrays .* got a str among them"),
+        (jnp.float32(1), ValueError, r"arrays \[batch, ...\], got a scalar among them"),
+        (None, ValueError, "at least one array .* got none"),
+        (X1[:0], ValueError, "at least one row, got none"),
+    ],
+)
+def test_inputs_that_can_not_be_cut_are_refused(inputs, error, message):
+    with pytest.raises(error, match=message):
+        microbatched(lambda params, x: x, 3)({}, inputs)
+
+
+def test_what_encodes_must_be_a_function_that_returns_what_it_says():
+    with pytest.raises(TypeError, match="encode must be a function, got dict"):
+        microbatched({}, 3)
+    with pytest.raises(TypeError, match="has_aux must be True or False, got str"):
+        microbatched(lambda params, x: x, 3, has_aux="state")
+    with pytest.raises(TypeError, match=r"must return \(embeddings, aux\), got"):
+        microbatched(lambda params, x: x, 3, has_aux=True)({}, X1)
+    with pytest.raises(ValueError, match=r"embeddings must be arrays \[batch, ...\], got a scalar"):
+        microbatched(lambda params, x: jnp.sum(x), 3)({}, X1)

@@ -1,0 +1,222 @@
+"""The command line of `aninfonce_jax.main`: flags in, typed values out, and back again."""
+
+import argparse
+import dataclasses
+import functools
+import re
+import shlex
+import textwrap
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_file import split_variant
+from aninfonce_jax.config_schema import Config, ConfigError
+from aninfonce_jax.config_values import nearest, shown
+
+PROGRAM = ("python", "-m", "aninfonce_jax.main")
+_DEFAULT_CONFIG = "configs/quickstart.py"
+_FLAGS = ("--config", "--mode", "--workdir", "--progress")
+_MODES = ("train", "eval", "report", "preview")
+_PROGRESS = ("auto", "rich", "plain", "off")
+_WIDTH = 80
+_USAGE = """\
+Learn what a contrastive encoder recovers, and what it loses.
+
+usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
+           [--config.KEY=VALUE ...] [--mode=train|eval|report|preview]
+           [--workdir=DIR] [--progress=auto|rich|plain|off]
+
+examples:
+  python -m aninfonce_jax.main
+      train AnInfoNCE and InfoNCE on a small problem and write a report
+  python -m aninfonce_jax.main --config=configs/synthetic.py:linear \\
+          --workdir=runs/linear
+      the paper's experiment; the same command again goes on where it stopped
+  python -m aninfonce_jax.main --config.train.steps=500 \\
+          --config.optimizer.name=adam
+      change single values
+  python -m aninfonce_jax.main --mode=eval --workdir=runs/linear
+      recompute every score from the latest checkpoint
+  python -m aninfonce_jax.main --mode=report \\
+          --workdir=runs/linear,runs/infonce
+      one page that compares runs; it is written into the first folder
+  python -m aninfonce_jax.main --config=configs/cifar10.py \\
+          --config.data.folder=DIR
+      pictures: train a ResNet on CIFAR-10 and read out what it kept
+  python -m aninfonce_jax.main --config=configs/cifar10.py \\
+          --config.data.folder=DIR --mode=preview
+      a sheet of pairs as the encoder will see them, with what was done to each
+
+flags (of one given twice, the last counts):
+  --config    a Python file whose get_config() returns the config, or the name
+              of one that comes with the package, such as synthetic:linear
+              (default: {default}); eval and report read that of
+              the run
+  --mode      train (and report; the default), eval, report, or preview the
+              pairs of pictures
+  --workdir   where the run lives (default: runs/<config>-<variant>-<time>);
+              eval and report take several, with commas between them
+  --progress  auto: a live line on a terminal, plain lines elsewhere; rich,
+              plain; off: nothing
+  --help      this page
+
+exit codes: 0 done, 1 failed, 2 wrong command or config, 75 stopped and saved:
+the same command goes on.
+
+config keys, with default, type and meaning (a tuple is written as 8,16):
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """What a command line asks for.
+
+    Attributes:
+      config: FILE[:VARIANT].
+      texts: the changes to it, as given: dotted name -> text.
+      mode: what to do.
+      workdir: folder of the run, or several with commas between them; "": none given.
+      progress: how to show it.
+    """
+
+    config: str
+    texts: Mapping[str, str]
+    mode: str
+    workdir: str
+    progress: str
+
+    @property
+    def overrides(self) -> dict[str, Any]:
+        """The changes to the config, by dotted name, checked one by one."""
+        return {name: config_lib.parse_override(name, text) for name, text in self.texts.items()}
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ConfigError(f"{message}; see --help")
+
+
+def parse(arguments: list[str]) -> Command:
+    """Returns what the arguments ask for.
+
+    Raises:
+      ConfigError: on an unknown flag, a flag without its value, or a value that can't be one.
+    """
+    namespace, unknown = _parser().parse_known_args(arguments)
+    if unknown:
+        _refuse(unknown[0])
+    values = vars(namespace)
+    for flag, text in values.items():
+        _check_text(flag, text)
+    workdir = values.get("workdir")
+    if workdir is not None and not all(part.strip() for part in workdir.split(",")):
+        raise ConfigError(
+            f"--workdir names a folder, or several with commas between them, got {shown(workdir)}"
+        )
+    return Command(
+        config=values.get("config", _DEFAULT_CONFIG),
+        texts={
+            name.removeprefix("config."): text
+            for name, text in values.items()
+            if name.startswith("config.")
+        },
+        mode=_one_of("mode", values.get("mode", "train"), _MODES),
+        workdir=workdir or "",
+        progress=_one_of("progress", values.get("progress", "auto"), _PROGRESS),
+    )
+
+
+@functools.cache
+def _parser() -> _Parser:
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    for flag in _FLAGS:
+        parser.add_argument(flag)
+    for name, _, kind, _ in config_lib.field_help():
+        # A switch that is only named is on.
+        extra: dict[str, Any] = {"nargs": "?", "const": "true"} if kind == "bool" else {}
+        parser.add_argument(f"--config.{name}", dest=f"config.{name}", **extra)
+    return parser
+
+
+def repeat_command(command: Command, config: Config, run: Config) -> str:
+    """Returns what to type to repeat one of a command's runs, and no other.
+
+    Flags of the session are left out: what repeats a run is its config.
+
+    Args:
+      command: what was given.
+      config: what it resolves to.
+      run: one of the runs that the config expands to.
+    """
+    texts = dict(command.texts)
+    if config.compare:
+        texts |= {"compare": "()", "objective.kind": run.objective.kind}
+    return shlex.join(
+        [*PROGRAM, f"--config={command.config}"]
+        + [f"--config.{name}={text}" for name, text in texts.items()]
+    )
+
+
+def default_workdir(config_name: str) -> Path:
+    """Returns a new folder below runs/, named after the config and the time."""
+    file, variant = split_variant(config_name)
+    # A variant is any text that the file takes; a folder's name is not.
+    parts = [re.sub(r"[^\w.-]+", "_", part)[:80] for part in (Path(file).stem, variant or "")]
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / "-".join(part for part in (*parts, stamp) if part)
+
+
+def help_text() -> str:
+    """Returns usage, examples, and every config key, 80 columns wide."""
+    lines = [_USAGE.format(default=_DEFAULT_CONFIG)]
+    for name, default, kind, meaning in config_lib.field_help():
+        value = f"{default!r}" if isinstance(default, (str, tuple)) else f"{default}"
+        for text, indent in ((f"{name} = {value}  ({kind})", "  "), (meaning, " " * 6)):
+            lines += _wrapped(text, indent)
+    return "".join(lines)
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    # A long list of choices has no spaces to break at: let it break behind each choice.
+    loose = text.replace("|", "| ")
+    lines = textwrap.wrap(
+        loose,
+        _WIDTH - 1,
+        initial_indent=indent,
+        subsequent_indent=" " * 6,
+        break_on_hyphens=False,
+    )
+    return [f"{line.replace('| ', '|')}\n" for line in lines]
+
+
+def _check_text(flag: str, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"--{flag} must be UTF-8, which file names and reports need, got {shown(text)}"
+        ) from None
+    if "\0" in text:
+        raise ConfigError(f"--{flag} holds a NUL character: {shown(text)}")
+
+
+def _refuse(argument: str) -> NoReturn:
+    flags = [*_FLAGS, "--help", *(f"--config.{name}" for name, *_ in config_lib.field_help())]
+    if not argument.startswith("-"):
+        raise ConfigError(f"unexpected argument {shown(argument)}; see --help")
+    flag = argument.partition("=")[0]
+    switch = flag.removeprefix("--no")
+    if f"--{switch}" in flags:
+        raise ConfigError(f"unknown flag {shown(flag)}; write --{switch}=false")
+    raise ConfigError(f"unknown flag {shown(flag)}; {nearest(flag, flags)}")
+
+
+def _one_of(flag: str, value: str, options: tuple[str, ...]) -> str:
+    if value not in options:
+        raise ConfigError(f"--{flag} must be one of {', '.join(options)}; got {shown(value)}")
+    return value

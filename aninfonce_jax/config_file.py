@@ -1,0 +1,121 @@
+"""Config files: Python files whose get_config() returns the values of a run."""
+
+import importlib.util
+import inspect
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.config_values import shown
+
+_PACKAGE = Path(__file__).resolve().parent
+# A wheel carries the configs inside the package; in a clone they stand beside it.
+_INSTALLED_CONFIGS, _CLONED_CONFIGS = _PACKAGE / "configs", _PACKAGE.parent / "configs"
+_SHIPPED_CONFIGS = _INSTALLED_CONFIGS if _INSTALLED_CONFIGS.is_dir() else _CLONED_CONFIGS
+_MOST_BYTES = 2**20
+
+
+def split_variant(name: str) -> tuple[str, str | None]:
+    """Returns the file and the variant of FILE[:VARIANT]; None: no variant is given."""
+    file, colon, variant = name.rpartition(":")
+    # A colon may belong to a folder's name.
+    return (file, variant) if colon and os.sep not in variant else (name, None)
+
+
+def load_config(name: str) -> Mapping[str, Any]:
+    """Returns what get_config() of FILE[:VARIANT] returns, as plain values.
+
+    config_flags can load files too, but through a call that newer Pythons removed, and
+    with a traceback where a line would do.
+
+    Args:
+      name: a path or the name of a shipped config, and perhaps a variant.
+
+    Raises:
+      ConfigError: if there is no such file, or it does not make a config.
+    """
+    file, variant = split_variant(name)
+    path = _find(file)
+    spec = importlib.util.spec_from_file_location("config_file", path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"config file {shown(file)} must be a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        config = _call(module, variant)
+        if isinstance(config, ConfigDict):
+            return dict(config.to_dict())
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error}") from error
+    except KeyboardInterrupt:  # of the user, as far as one can tell
+        raise
+    except SystemExit as error:
+        raise ConfigError(
+            f"{file} calls sys.exit({shown(error.code)}); it must return a config, or raise an "
+            "error that says why not"
+        ) from error
+    except BaseException as error:  # whatever a file does, its user gets a line
+        raise ConfigError(
+            f"{file} failed to load: {type(error).__name__}: {_message(error)}"
+        ) from error
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"{file}: get_config() must return a ConfigDict, got {shown(config)}")
+    return config
+
+
+def _find(file: str) -> Path:
+    """Returns the path of a regular file, small enough to be a config.
+
+    configs/quickstart.py, quickstart.py and quickstart mean the shipped config in any folder,
+    as long as no file of one's own has that path.
+    """
+    given = Path(file)
+    candidates = [given]
+    if given.parent in (Path(), Path("configs")) and given.name:
+        candidates.append(_SHIPPED_CONFIGS / (given.name if given.suffix else f"{given.name}.py"))
+    for path in candidates:
+        try:
+            found = path.stat()
+        except (OSError, ValueError):  # missing, not to be read, too long, or no path at all
+            continue
+        if not stat.S_ISREG(found.st_mode):
+            kind = "a folder" if stat.S_ISDIR(found.st_mode) else "no regular file"
+            raise ConfigError(f"config file {shown(file)} is {kind}; expected FILE[:VARIANT]")
+        if found.st_size > _MOST_BYTES:
+            raise ConfigError(
+                f"config file {shown(file)} has {found.st_size:,} bytes; a config has at most "
+                f"{_MOST_BYTES:,}"
+            )
+        return path
+    names = ", ".join(sorted(path.stem for path in _SHIPPED_CONFIGS.glob("[!_]*.py")))
+    raise ConfigError(
+        f"config file {shown(file)} does not exist; expected FILE[:VARIANT], or one of {names}"
+    )
+
+
+def _call(module: Any, variant: str | None) -> Any:
+    function = getattr(module, "get_config", None)
+    if not callable(function):
+        raise ConfigError("it must define get_config(), which returns the config")
+    arguments = () if variant is None else (variant,)
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        expected = "no variant" if variant is not None else "a variant: FILE:VARIANT"
+        raise ConfigError(f"get_config{inspect.signature(function)} takes {expected}") from error
+    return function(*arguments)
+
+
+def _message(error: BaseException) -> str:
+    """Returns what an error says, in its first line."""
+    try:
+        lines = str(error).splitlines()
+    except Exception:  # an error whose text fails
+        lines = []
+    text = lines[0] if lines else "no message"
+    return text if len(text) <= 200 else f"{text[:200]}…"

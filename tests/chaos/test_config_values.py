@@ -1,0 +1,175 @@
+"""Every config field with every kind of wrong value, and command lines made by a grammar.
+
+The cases are generated from the schema, so that a new field is attacked as soon as it exists.
+Each must give a valid config, or one line that names the key; nothing is trained.
+"""
+
+import decimal
+import fractions
+import functools
+import json
+import math
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax import main as main_lib
+from aninfonce_jax.config_schema import Config, ConfigError
+
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
+
+
+class Hostile:
+    """Fails wherever it can."""
+
+    def __repr__(self):
+        raise RuntimeError("no repr")
+
+    def __eq__(self, other):
+        raise RuntimeError("no comparison")
+
+    __hash__ = None
+
+
+WRONG = [
+    *(None, True, False, Ellipsis, NotImplemented, int, len, Hostile(), Hostile),
+    *(-1, 0, 1, 2, 3, 7, 64, -(2**31), 2**31 - 1, 2**31, 2**32, 2**63, 2**64, 10**400, -(10**400)),
+    *(10**5000, -0.0, 0.5, -0.5, 1.0, 2.5, 1e-46, 1e-308, 1e30, 1e39, 1e308, -1e308, 5e-324),
+    *(math.nan, math.inf, -math.inf, 1j, decimal.Decimal("1"), fractions.Fraction(1, 3)),
+    *(np.int64(5), np.float32(0.5), np.float64("nan"), np.bool_(True), np.zeros(3), np.zeros(())),
+    *("", " ", "x", "0", "nan", "None", "[/b]", ":smile:", "\x1b[31m", "\0", "\n", "a\r\nb"),
+    *("é", "\ud800", "\u202e", "{}", "%s", "../..", "x" * 10_000, b"x", bytearray(b"x")),
+    *((), (1,), (-1,), (0,), (math.nan,), (1e308,), ("x",), ("infonce",), ("infonce",) * 2),
+    *((10**400,), ((),), (None,), [None], [1, 2], [[1]], CYCLE, (8,) * 100_000, range(3)),
+    *({}, {"x": 1}, {1: 2}, {"steps": {}}, {1}, frozenset(), iter(())),
+]
+TEXTS = [
+    *("-1", "0", "1", "2", "2147483647", "2147483648", "9223372036854775808", "1" + "0" * 400),
+    *("9" * 5000, "10**400", "1e3", "1e308", "-1e308", "1e400", "1e-46", "5e-324", "-0.0", "0x10"),
+    *("nan", "inf", "-inf", "NaN", "1_000", "1,5", "1.5.2", "½", "٣", "+5", "--5", "1e", "None"),
+    *("", " ", "x", "true", "FALSE", "maybe", "[/b]", "[red]x", ":x:", "é Λ 蟻", "'", '"', "\\"),
+    *("\x1b[31m", "\0", "\n", "\ud800", "\u202e", "=", "==", "--mode=eval", "$(ls)", "`ls`", "%s"),
+    *("()", "(", ")", "(8,8)", "[8]", "8,", ",", ",,", "(8", "8)", "(((8)))", "'8'", "(" * 5000),
+    *("infonce", "infonce,infonce", "('infonce','lp')", "{}", "{'a': 1}", "x" * 10_000),
+]
+PICTURES = {
+    "data": {"name": "folder", "folder": "pictures"},
+    "encoder": {"kind": "resnet10", "output": "none"},
+    "optimizer": {"name": "adam"},
+}
+KEYS = list(config_lib.flatten(Config()))
+
+
+def with_value(base, name, value):
+    values = config_lib.to_dict(config_lib.from_dict(base))
+    *sections, last = name.split(".")
+    functools.reduce(dict.__getitem__, sections, values)[last] = value
+    return values
+
+
+def check_error(text, name):
+    assert text.isprintable(), text
+    assert len(text) < 700
+    assert name in text or name.rpartition(".")[2] in text, (name, text)
+
+
+@pytest.mark.parametrize("base", [{}, PICTURES], ids=["process", "pictures"])
+@pytest.mark.parametrize("name", KEYS)
+def test_a_value_is_taken_as_it_is_or_refused_in_a_line(name, base):
+    for value in WRONG:
+        try:
+            config = config_lib.from_dict(with_value(base, name, value))
+        except ConfigError as error:
+            check_error(str(error), name)
+            continue
+        # What is taken is plain, finite, and survives being written down.
+        saved = json.loads(json.dumps(config_lib.to_dict(config), allow_nan=False))
+        assert config_lib.from_dict(saved) == config
+        taken = config_lib.flatten(config)[name]
+        assert type(taken) in (int, float, bool, str, tuple)
+        assert taken == type(taken)(value)
+
+
+@pytest.mark.parametrize("name", ["", "x", "train", "train.x", "train.steps.x", "x.y.z", "a" * 999])
+def test_a_key_that_does_not_exist_is_refused_in_a_line(name):
+    for value in WRONG:
+        with pytest.raises(ConfigError) as caught:
+            config_lib.resolve({}, {name: value})
+        check_error(str(caught.value), name[:20])
+
+
+@pytest.fixture
+def attack(monkeypatch, capsys, tmp_path):
+    """Returns a function that runs a command line, up to training, and checks how it ends."""
+    configs = []
+
+    def train(config, workdir, progress, commands):
+        configs.append(config)
+        return 0
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(main_lib, "_train", train)
+
+    def run(*arguments, key=None):
+        """Returns the config that would be trained, or None."""
+        configs.clear()
+        code = main_lib.main(["main", *arguments])
+        out, err = capsys.readouterr()
+        if code == 0:
+            assert err == ""
+            return configs[0] if configs else None
+        assert code == 2
+        assert out == ""
+        assert err.startswith("aninfonce_jax: ")
+        assert err.endswith("\n")
+        text = err[:-1]
+        assert text.isprintable(), text
+        assert len(text) < 700
+        assert key is None or key in text or key.rpartition(".")[2] in text, text
+        return None
+
+    return run
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_flag_is_taken_or_refused_in_a_line(name, attack):
+    for index, text in enumerate(TEXTS):
+        joined = attack(f"--config.{name}={text}", key=name)
+        if index % 4:
+            continue
+        # The same in two words, except where the second looks like a flag.
+        if not text.startswith("-"):
+            assert attack(f"--config.{name}", text, key=name) == joined
+        # Of several the last counts, for tuples too.
+        assert attack(f"--config.{name}=1", f"--config.{name}={text}", key=name) == joined
+
+
+MODES = st.sampled_from(["eval", "report", "train", "", "x"])
+FLAG = st.one_of(
+    st.sampled_from([f"config.{name}" for name in KEYS]),
+    st.sampled_from(["config", "workdir", "progress", "help", "helpfull", "flagfile", "undefok"]),
+    st.sampled_from(["noconfig.log.tensorboard", "pdb", "only_check_args", "v", "config.", ""]),
+    st.text(max_size=12),
+)
+VALUE = st.one_of(st.sampled_from(TEXTS), st.text(max_size=30))
+ARGUMENT = st.one_of(
+    st.tuples(st.sampled_from(["--", "-", "", "---", "+"]), FLAG, st.just("="), VALUE).map("".join),
+    st.tuples(st.sampled_from(["--", "-", "--no"]), FLAG).map("".join),
+    MODES.map(lambda mode: f"--mode={mode}"),
+    VALUE,
+)
+
+
+@settings(
+    deadline=None,
+    derandomize=True,
+    max_examples=400,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(ARGUMENT, max_size=5))
+def test_any_command_line_ends_in_a_line(attack, arguments):
+    attack(*arguments)

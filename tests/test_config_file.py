@@ -1,0 +1,120 @@
+"""Config files that are missing, broken or hostile: one line each, and never a traceback."""
+
+import os
+
+import pytest
+
+from aninfonce_jax.config_file import load_config, split_variant
+from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.main import main
+
+HOSTILE = {
+    "bad syntax": ("def get_config(:", "failed to load: SyntaxError"),
+    "no function": ("x = 1", "it must define get_config()"),
+    "no callable": ("get_config = 3", "it must define get_config()"),
+    "unknown key": ("def get_config(): return {'nmae': 3}", "did you mean 'name'?"),
+    "exits well": ("import sys; sys.exit(0)", "calls sys.exit(0); it must return a config"),
+    "exits late": ("def get_config(): raise SystemExit('no')", "calls sys.exit('no')"),
+    "base exception": ("raise GeneratorExit('x')", "failed to load: GeneratorExit: x"),
+    "own exception": ("class E(BaseException): pass\nraise E", "failed to load: E: no message"),
+    "many lines": ("raise ValueError('a\\nb\\nc')", "failed to load: ValueError: a"),
+    "long message": ("raise ValueError('x' * 10**6)", "failed to load: ValueError: xxx"),
+    "recursion": ("def get_config(): return get_config()", "failed to load: RecursionError"),
+    "needs an argument": ("def get_config(a): return {}", "get_config(a) takes a variant: FILE:"),
+    "returns nothing": ("def get_config(): pass", "must return a ConfigDict, got None"),
+    "returns a huge list": ("def get_config(): return [0] * 10**6", "must return a ConfigDict"),
+    "returns a huge dict": (
+        "def get_config(): return {str(i): i for i in range(10**5)}",
+        "unknown config key '0'",
+    ),
+    "returns a cycle": ("d = {}\nd['dgp'] = d\ndef get_config(): return d", "key 'dgp.dgp'"),
+    "cycle of ConfigDicts": (
+        "from ml_collections import ConfigDict\nd = ConfigDict()\nd.dgp = ConfigDict()\n"
+        "d.dgp.dgp = d\ndef get_config(): return d",
+        "dgp.dgp",
+    ),
+    "keys are no text": ("def get_config(): return {3: 4, None: 5}", "unknown config key '3'"),
+    "bad repr": (
+        "class A:\n  def __repr__(self): raise ValueError\ndef get_config(): return {'name': A()}",
+        "a value of type A that can't be printed",
+    ),
+    "an array": (
+        "import numpy as np\ndef get_config(): return {'dgp': {'space': np.zeros(3)}}",
+        "config.dgp.space must be one of",
+    ),
+    "escape codes": ("raise ValueError('\\x1b[31mred')", "ValueError: \\x1b[31mred"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_broken_config_file(case, tmp_path, capsys):
+    source, expected = HOSTILE[case]
+    path = tmp_path / "broken.py"
+    path.write_text(source)
+    assert main(["main", f"--config={path}"]) == 2
+    out, err = capsys.readouterr()
+    assert expected in err
+    assert err.startswith("aninfonce_jax: ")
+    assert err.count("\n") == 1
+    assert len(err) < 600
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"\x00\x01\x02\xff", "failed to load: "),
+        ("# coding: utf-8\nx = 'é'".encode("latin-1"), "failed to load: "),
+        (b"#" * (2**20 + 1), "has 1,048,577 bytes; a config has at most 1,048,576"),
+    ],
+)
+def test_a_file_that_is_no_text(content, expected, tmp_path):
+    path = tmp_path / "config.py"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=expected):
+        load_config(str(path))
+
+
+def test_what_is_no_file(tmp_path):
+    with pytest.raises(ConfigError, match="is a folder; expected FILE"):
+        load_config(str(tmp_path))
+    fifo = tmp_path / "fifo.py"
+    os.mkfifo(fifo)
+    with pytest.raises(ConfigError, match="is no regular file"):
+        load_config(str(fifo))
+    for name in ("", ":", ":x", "\0", "x" * 5000, "a/" * 3000, "nowhere.py", "nowhere.py:x"):
+        with pytest.raises(ConfigError, match=r"does not exist|is a folder") as caught:
+            load_config(name)
+        assert len(str(caught.value)) < 300
+
+
+def test_a_stop_while_a_file_loads_is_a_stop(tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text("raise KeyboardInterrupt")
+    with pytest.raises(KeyboardInterrupt):
+        load_config(str(path))
+
+
+def test_a_variant_that_a_file_does_not_take(tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text("def get_config(): return {}")
+    assert load_config(str(path)) == {}
+    with pytest.raises(ConfigError, match=r"get_config\(\) takes no variant"):
+        load_config(f"{path}:linear")
+
+
+def test_a_file_may_print(tmp_path, capsys):
+    path = tmp_path / "config.py"
+    path.write_text("print('[/nope]')\ndef get_config(): return {'seed': 3}")
+    assert load_config(str(path)) == {"seed": 3}
+    assert capsys.readouterr().out == "[/nope]\n"
+
+
+def test_a_colon_may_belong_to_a_folder(tmp_path):
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    (folder / "config.py").write_text("def get_config(x='y'): return {'name': x}")
+    assert load_config(f"{folder}/config.py") == {"name": "y"}
+    assert load_config(f"{folder}/config.py:z") == {"name": "z"}
+    assert split_variant("configs/synthetic.py:linear") == ("configs/synthetic.py", "linear")
+    assert split_variant("configs/synthetic.py") == ("configs/synthetic.py", None)
