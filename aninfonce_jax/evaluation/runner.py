@@ -181,13 +181,7 @@ def _evaluate_held(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _check_replaces(workdir: Path, config_hash: str, restored: Restored) -> None:
-    """Raises CheckpointError if the scores of a checkpoint must not replace those in `workdir`."""
-    if restored.extra["config_hash"] != config_hash:
-        raise CheckpointError(
-            f"the checkpoint of step {restored.step} in {workdir} is of the run with config hash "
-            f"{restored.extra['config_hash']}, {workdir_lib.CONFIG_FILE} of the one with "
-            f"{config_hash}; put back the file that does not belong"
-        )
+    """Raises CheckpointError if there are scores of a later step than the checkpoint's."""
     known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
     if known > restored.step:
         why = f" ({'; '.join(restored.problems)})" if restored.problems else ""
