@@ -1,7 +1,6 @@
 import functools
 import json
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -300,7 +299,6 @@ def test_terminated_and_killed_runs_end_like_an_uninterrupted_one(tmp_path):
     process = start(broken, *often)
     newest = max(int(p.name) for p in saved.iterdir() if p.name.isdigit())
     wait_for(lambda: (saved / f"{newest + 8}").exists(), process)
-    time.sleep(random.Random(0).uniform(0, 0.1))
     process.kill()
     process.communicate()
 

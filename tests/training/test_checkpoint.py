@@ -453,7 +453,7 @@ def test_restores_onto_any_number_of_devices(tmp_path):
 
 
 KILLED_WHILE_SAVING = """
-    import os, pathlib, random, signal, sys, time, warnings
+    import os, pathlib, signal, sys, time, warnings
     import jax, jax.numpy as jnp, numpy as np
     from aninfonce_jax.training.checkpoint import Checkpoints
 
@@ -479,19 +479,26 @@ KILLED_WHILE_SAVING = """
                     checkpoints.wait()
                     out.write(f"saved {step}\\n")
 
-    rng = random.Random(0)
+    def unfinished():
+        return {path.name for path in directory.glob("*tmp*")}
+
     for trial in range(6):
         # Every other child dies only after a completed save, however slow the machine.
         awaited = ("start", "saved")[trial % 2]
         before = log.read_text().count(awaited) if log.exists() else 0
+        left_behind = unfinished()
         child = os.fork()
         if child == 0:
             save_forever()
-        while not log.exists() or log.read_text().count(awaited) == before:
+        # It saves again and again: it is killed in the middle of one.
+        while (
+            not log.exists()
+            or log.read_text().count(awaited) == before
+            or not unfinished() - left_behind
+        ):
             if os.waitpid(child, os.WNOHANG)[0]:
                 sys.exit("a child died by itself")
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0.05, 0.5))
+            time.sleep(0.001)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 """
