@@ -100,7 +100,7 @@ def evaluate_workdir(
         config_hash = workdir_lib.read_saved(workdir).hash
         if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
             raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
-        with loop.open_checkpoints(workdir, experiment, run=config_hash) as checkpoints:
+        with loop.open_checkpoints(workdir, experiment, placement, run=config_hash) as checkpoints:
             restored = checkpoints.restore_latest(loop.abstract_state(experiment, placement))
         if restored is None:
             raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")

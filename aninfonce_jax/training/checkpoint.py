@@ -46,8 +46,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from jax.experimental import multihost_utils
 
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.training import checksums
 from aninfonce_jax.types import PyTree
 
@@ -94,10 +94,17 @@ class Checkpoints:
       best_metric: the metric whose largest value marks the best checkpoint.
       run: what tells this run from any other, such as a hash of its config; checkpoints that
         were saved with another are passed over.
+      placement: of the run; by default that of a single process.
     """
 
     def __init__(
-        self, directory: pathlib.Path, *, keep: int, best_metric: str = "r2", run: str = ""
+        self,
+        directory: pathlib.Path,
+        *,
+        keep: int,
+        best_metric: str = "r2",
+        run: str = "",
+        placement: Placement | None = None,
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint, got {keep}.")
@@ -105,6 +112,7 @@ class Checkpoints:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._best_metric = best_metric
         self._run = run
+        self._placement = placement or Placement.local()
         self._sealing: threading.Thread | None = None
         self._writing: int | None = None
         # Steps that a restore passed over, each with the ending that its folder is to get.
@@ -185,7 +193,7 @@ class Checkpoints:
                 ),
                 force=True,
             )
-        if jax.process_index() == 0:
+        if self._placement.is_first:
             self._sealing = threading.Thread(target=self._seal, args=(step,), name="seal")
             self._sealing.start()
 
@@ -294,7 +302,7 @@ class Checkpoints:
 
     def _restore_first(self, steps: Sequence[int], target: PyTree) -> Restored | None:
         """Returns the first of `steps` that is whole, with the problems of those before it."""
-        stored = jax.tree.map(_as_stored, target)
+        stored = jax.tree.map(lambda leaf: _as_stored(leaf, self._placement), target)
         problems = [
             f"{path.name}: a save that was interrupted, ignored"
             for path in sorted(self._directory.glob(_INTERRUPTED))
@@ -359,13 +367,12 @@ class Checkpoints:
         interrupted = list(self._directory.glob(_INTERRUPTED))
         if not self._unusable and not interrupted:
             return
-        if jax.process_index() == 0:
+        if self._placement.is_first:
             for path in interrupted:
                 shutil.rmtree(path, ignore_errors=True)
             for step, ending in self._unusable.items():
                 _set_aside(self._directory / str(step), ending)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("aninfonce_jax:tidy_checkpoints")
+        self._placement.wait_for_all("tidy_checkpoints")
         self._unusable.clear()
         self._manager.reload()
 
@@ -410,11 +417,9 @@ def _snapshot(leaf: Any) -> Any:
     return np.array(leaf, copy=True) if checksums.is_visible(leaf) else jnp.copy(leaf)
 
 
-def _as_stored(leaf: Any) -> jax.ShapeDtypeStruct:
+def _as_stored(leaf: Any, placement: Placement) -> jax.ShapeDtypeStruct:
     """Returns what is stored for a leaf of the target, and where it shall be put."""
-    sharding = getattr(leaf, "sharding", None)
-    if sharding is None:
-        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    sharding = getattr(leaf, "sharding", None) or placement.whole
     stored = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
     return jax.ShapeDtypeStruct(stored.shape, stored.dtype, sharding=sharding)
 

@@ -22,7 +22,7 @@ Value = jax.Array | np.ndarray | float | Sequence[float]
 
 
 class MetricWriter:
-    """Writes rows of metrics; on process 0 only.
+    """Writes rows of metrics.
 
     Rows go to `metrics.jsonl`, one JSON object a line: `step`, `split`, then the values,
     numbers or lists. It is strict JSON: what is not finite becomes null.
@@ -38,6 +38,7 @@ class MetricWriter:
       wandb_config: what W&B shows as the run's configuration.
       resume_step: the step at which the run goes on; 0 starts anew.
       expected_rows: the rows that the checkpoint of that step holds; None if it holds none.
+      writes: whether this process writes at all; of several only one does.
 
     Attributes:
       rows: all rows that are in the file.
@@ -53,6 +54,7 @@ class MetricWriter:
         wandb_config: Mapping[str, Any] | None = None,
         resume_step: int = 0,
         expected_rows: Sequence[Mapping[str, Any]] | None = None,
+        writes: bool = True,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.mended = ""
@@ -60,7 +62,7 @@ class MetricWriter:
         self._file: TextIO | None = None
         self._tensorboard: Any = None
         self._wandb: Any = None
-        if jax.process_index() != 0:
+        if not writes:
             return
         workdir = pathlib.Path(workdir)
         workdir.mkdir(parents=True, exist_ok=True)
