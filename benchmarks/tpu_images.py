@@ -31,12 +31,12 @@ from jax.stages import Compiled
 from tpu import CHIPS, COLLECTIVES
 
 from aninfonce_jax.config import from_dict
+from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.augment import preset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.pipeline import ImageBatch, Loading
 from aninfonce_jax.data.source import Example
-from aninfonce_jax.main import load_config
 from aninfonce_jax.sources.images import ImagePairs
 from aninfonce_jax.training.state import Experiment, assemble
 from aninfonce_jax.training.step import make_train_step
