@@ -5,7 +5,7 @@ is a matrix product of a block of queries and a block of keys, and is used up wh
 made. `forward` runs over the tiles once and carries each query's maximum and sum along.
 `backward` makes the tiles anew, once for the gradient of the queries and once for that of
 the keys: a block of one of these is summed up before the next one is begun. Points that are
-each other's keys have one gradient, which `mutual_backward` makes of both parts of a score.
+each other's keys have one gradient, which `each_other_backward` makes of both parts of a score.
 
 The kernels lower for TPUs only. Anywhere else `interpret=True` runs the same tiles as plain
 JAX operations, which is for tests. A GPU needs kernels of its own: through Triton the steps
@@ -24,7 +24,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from aninfonce_jax.compat import shape_varying_over, varying_axes
-from aninfonce_jax.losses.tiles import Members
+from aninfonce_jax.losses.tiles import ScoredPoints
 from aninfonce_jax.types import Array
 
 # A TPU's registers hold 8 × 128 numbers. Queries and keys each lie along the 128 in one of
@@ -153,15 +153,15 @@ def backward(
     return _backward(options, queries, keys, key_bias, query_index, key_index, logsumexp, cotangent)
 
 
-def mutual_backward(
-    rows: Members,
-    columns: Members,
+def each_other_backward(
+    rows: ScoredPoints,
+    columns: ScoredPoints,
     *,
     precision: lax.Precision = lax.Precision.HIGHEST,
     block_size: int | None = None,
     interpret: bool = False,
 ) -> tuple[Array, Array]:
-    """Gradients of points that are each other's keys; see `tiles.mutual_gradients`.
+    """Gradients of points that are each other's keys; see `each_other.chunked_gradients`.
 
     Args:
       rows: the points whose gradients are wanted.
@@ -182,7 +182,7 @@ def mutual_backward(
     for side in (rows, columns):
         for name, vector in zip(side._fields[1:], side[1:], strict=True):
             _check_vector(name, vector, "points", side.vectors)
-    return _mutual_backward(options, rows, columns)
+    return _each_other_backward(options, rows, columns)
 
 
 # --- From arrays to grids of tiles ---
@@ -252,15 +252,17 @@ def _backward(
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 @functools.partial(jax.jit, static_argnums=0)
-def _mutual_backward(options: _Options, rows: Members, columns: Members) -> tuple[Array, Array]:
+def _each_other_backward(
+    options: _Options, rows: ScoredPoints, columns: ScoredPoints
+) -> tuple[Array, Array]:
     row_block, column_block = _blocks(options, rows.vectors, columns.vectors)
     d_points, d_bias = _gradient(
         options,
-        _padded_members(row_block, rows),
-        _padded_members(column_block, columns),
+        _padded_scored(row_block, rows),
+        _padded_scored(column_block, columns),
         row_block,
         column_block,
-        name="logsumexp_backward_mutual",
+        name="logsumexp_backward_each_other",
     )
     assert d_bias is not None
     count, dim = rows.vectors.shape
@@ -301,7 +303,7 @@ def _no_derivative(options: _Options, primals: Any, tangents: Any) -> Any:
 
 _forward.defjvp(_no_derivative)
 _backward.defjvp(_no_derivative)
-_mutual_backward.defjvp(_no_derivative)
+_each_other_backward.defjvp(_no_derivative)
 
 
 def _blocks(options: _Options, queries: Array, keys: Array) -> tuple[int, int]:
@@ -347,9 +349,9 @@ def _padded_keys(block: int, keys: Array, bias: Array | None, index: Array | Non
     )
 
 
-def _padded_members(block: int, members: Members) -> _Side:
-    queries = _padded_queries(block, members.vectors, None, members.logsumexp, members.cotangent)
-    keys = _padded_keys(block, members.vectors, members.bias, members.number)
+def _padded_scored(block: int, points: ScoredPoints) -> _Side:
+    queries = _padded_queries(block, points.vectors, None, points.logsumexp, points.cotangent)
+    keys = _padded_keys(block, points.vectors, points.bias, points.number)
     return keys._replace(logsumexp=queries.logsumexp, cotangent=queries.cotangent)
 
 

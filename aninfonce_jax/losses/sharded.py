@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
 
 from aninfonce_jax.losses import checks
-from aninfonce_jax.losses.scale import AxisName
+from aninfonce_jax.losses.plan import AxisName
 from aninfonce_jax.types import LossOutput
 
 
