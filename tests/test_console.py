@@ -6,7 +6,6 @@ from aninfonce_jax.config.schema import Config
 from aninfonce_jax.console import print_config, print_readouts, print_scores
 from aninfonce_jax.report.table import table_rows
 
-
 SGD = {"kind": "sgd", "momentum": 0.5}
 
 
