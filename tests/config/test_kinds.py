@@ -187,7 +187,7 @@ def test_a_key_that_no_compared_kind_uses_is_refused(kinds):
     )
     assert message(config_lib.resolve, {"compare": kinds}, {"objective.exponent": 3.0}) == text
     assert message(config_lib.resolve, {}, {"compare": kinds, "objective.exponent": 3.0}) == text
-    with pytest.raises(ConfigError, match="did you mean 'objective.temperature'"):
+    with pytest.raises(ConfigError, match=r"did you mean 'objective\.t"):
         config_lib.runs_of({"compare": kinds, "objective": {"temprature": 3.0}})
 
 
