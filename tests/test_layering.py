@@ -113,7 +113,9 @@ def test_every_part_has_a_layer():
 def test_an_upward_import_is_seen():
     source = "from aninfonce_jax.training.loop import train\nimport aninfonce_jax.main"
     assert imported_modules(source) == {"training.loop", "main"}
-    source = "from aninfonce_jax import workdir as w, Box\nfrom aninfonce_jax.scores import registry"
+    source = (
+        "from aninfonce_jax import workdir as w, Box\nfrom aninfonce_jax.scores import registry"
+    )
     assert imported_modules(source) == {"workdir", FACADE, "scores.registry"}
 
 

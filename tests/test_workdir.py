@@ -136,7 +136,9 @@ def test_a_folder_of_another_run_says_in_what_it_differs(run):
     with pytest.raises(WorkdirError, match=r"with another config \(seed: 0 -> 3\); choose another"):
         workdir_lib.claim(run, config_lib.to_dict(other))
     images = {"source": {"kind": "images", "folder": "x"}, "encoder": {"dim": 3}}
-    with pytest.raises(WorkdirError, match=r"source.kind: 'process' -> 'images'; .*more\)") as error:
+    with pytest.raises(
+        WorkdirError, match=r"source.kind: 'process' -> 'images'; .*more\)"
+    ) as error:
         workdir_lib.claim(run, config_lib.to_dict(config_lib.from_dict(images)))
     assert len(str(error.value)) < 700
 
