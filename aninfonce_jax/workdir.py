@@ -27,6 +27,7 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax import lock
 from aninfonce_jax.cli import warn
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.values import shown
 from aninfonce_jax.files import (
     FileError,
     finite,
@@ -73,6 +74,8 @@ _TRACES = (CHECKPOINT_FOLDER, METRICS_FILE, EVAL_FILE)
 _CONFIG_BYTES = 2**20
 _EVAL_BYTES = 2**28
 _METRICS_BYTES = 2**30
+# Of two configs, how many differences are told.
+_MOST_CHANGES = 8
 # A report takes seconds; to fail a run that is done because of one would be a pity.
 _REPORT_PATIENCE = 60.0
 
@@ -252,9 +255,8 @@ def claim(folder: Path, values: Mapping[str, Any], command: str = "") -> None:
     if (folder / CONFIG_FILE).exists():
         changes = config_lib.difference(read_saved(folder).values, values)
         if changes:
-            shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (old, new) in changes.items())
             raise WorkdirError(
-                f"{folder} holds a run with another config ({shown}); "
+                f"{folder} holds a run with another config ({_list_changes(changes)}); "
                 "choose another --workdir, or go back to its config"
             )
         if read_saved(folder) == _as_saved(values, command):
@@ -266,6 +268,14 @@ def claim(folder: Path, values: Mapping[str, Any], command: str = "") -> None:
         )
     with _writing(folder):
         write_config(folder, values, command)
+
+
+def _list_changes(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """Returns some fields with their old and new values, those that choose a kind first."""
+    names = sorted(changes, key=lambda name: not name.endswith(".kind"))
+    told = [f"{name}: {shown(changes[name][0])} -> {shown(changes[name][1])}" for name in names]
+    more = len(told) - _MOST_CHANGES
+    return "; ".join(told[:_MOST_CHANGES] + [f"{more} more"] * (more > 0))
 
 
 @contextlib.contextmanager
