@@ -16,12 +16,12 @@ import itertools
 
 import jax
 import torch
-from aninfonce_jax.mesh import make_mesh, replicated
 from timing import interleave, ratio
 
+from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.models.mlp import paper_widths
-from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.step import make_train_step
 
 DIM, BATCH, STEPS = 10, 1000, 10
@@ -39,10 +39,10 @@ def our_steps(optimizer: str):
         optimizer=dataclasses.replace(config.optimizer, name=optimizer, ema_decay=0.0),
         train=dataclasses.replace(config.train, steps_per_dispatch=STEPS),
     )
-    mesh = make_mesh(1)
+    mesh = Placement.local(1)
     experiment = build_experiment(config)
     step = make_train_step(experiment, mesh)
-    state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    state = jax.jit(experiment.init_state, out_shardings=mesh.whole)()
 
     def run():
         nonlocal state

@@ -24,7 +24,6 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 from jax.stages import Compiled
@@ -76,7 +75,7 @@ def make_experiment(config: Config) -> Experiment:
 def compile_step(config: Config, mesh: Mesh) -> Compiled:
     """Compiles a training step for abstract arguments that lie as the loop lays them."""
     experiment = make_experiment(config)
-    whole, rows = replicated(mesh), batch_sharding(mesh)
+    whole, rows = mesh.whole, mesh.split
 
     def on_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole)

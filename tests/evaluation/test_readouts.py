@@ -6,21 +6,21 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import make_mesh
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.data.interventions import READOUTS
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.files import write_json
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.report.table import AVERAGED
-from aninfonce_jax.training.state import build_experiment
 
 
 def scores_of(config, devices, full):
     experiment = build_experiment(config)
-    evaluate = runner.make_evaluate(experiment, make_mesh(devices))
+    evaluate = runner.make_evaluate(experiment, Placement.local(devices))
     return evaluate(jax.jit(experiment.init_state)().weights, full=full)
 
 
@@ -123,7 +123,7 @@ def test_pictures_without_labels_have_no_class_scores(image_config):
     unlabelled.class_names = ()
     source = dataclasses.replace(source, train=unlabelled)
     experiment = dataclasses.replace(experiment, source=source)
-    evaluate = runner.make_evaluate(experiment, make_mesh(1))
+    evaluate = runner.make_evaluate(experiment, Placement.local(1))
     scores = evaluate(jax.jit(experiment.init_state)().weights, full=False)
     assert "knn_accuracy" not in scores
     assert scores["effective_rank_backbone"] > 0

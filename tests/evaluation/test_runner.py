@@ -2,14 +2,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.objective import build_objective
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.evaluation import runner
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
-from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.types import Weights
 
 TRUTH = np.array([25.0, 25.0, 5.0, 5.0])
@@ -62,7 +62,7 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
         build_objective(config.objective, config.source.dim),
         built.optimizer,
     )
-    evaluate = runner.make_evaluate(experiment, make_mesh(1))
+    evaluate = runner.make_evaluate(experiment, Placement.local(1))
     free = jnp.log(jnp.array([5.0, 9.0, 5.0, 9.0]))
     scores = evaluate(Weights({"encoder": {}, "objective": {"concentration": free}}, {}), full=True)
     assert scores["r2"] == pytest.approx(1.0, abs=1e-6)
@@ -99,7 +99,7 @@ def test_scores_of_a_later_step_are_not_replaced(tmp_path):
 def test_scores_along_a_run_use_the_same_data(small_config):
     config = small_config()
     experiment = build_experiment(config)
-    evaluate = runner.make_evaluate(experiment, make_mesh(1))
+    evaluate = runner.make_evaluate(experiment, Placement.local(1))
     weights = jax.jit(experiment.init_state)().weights
     scores = evaluate(weights, full=False)
     assert evaluate(weights, full=False) == scores
@@ -110,6 +110,6 @@ def test_what_is_not_learned_is_not_scored(small_config):
     config = small_config(objective__kind="infonce")
     experiment = build_experiment(config)
     weights = jax.jit(experiment.init_state)().weights
-    scores = runner.make_evaluate(experiment, make_mesh(1))(weights, full=True)
+    scores = runner.make_evaluate(experiment, Placement.local(1))(weights, full=True)
     assert not {"concentration", "concentration_error"} & scores.keys()
     assert "block_energy" in scores
