@@ -28,7 +28,7 @@ def split_variant(name: str) -> tuple[str, str | None]:
 
 
 def load_config(name: str) -> Mapping[str, Any]:
-    """Returns what get_config() of FILE[:VARIANT] returns, as plain values.
+    """Returns what get_config() of FILE[:VARIANT] returns.
 
     config_flags can load files too, but through a call that newer Pythons removed, and
     with a traceback where a line would do.
@@ -48,8 +48,6 @@ def load_config(name: str) -> Mapping[str, Any]:
     try:
         spec.loader.exec_module(module)
         config = _call(module, variant)
-        if isinstance(config, ConfigDict):
-            return dict(config.to_dict())
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     except KeyboardInterrupt:  # of the user, as far as one can tell
@@ -63,7 +61,7 @@ def load_config(name: str) -> Mapping[str, Any]:
         raise ConfigError(
             f"{file} failed to load: {type(error).__name__}: {_message(error)}"
         ) from error
-    if not isinstance(config, Mapping):
+    if not isinstance(config, Mapping | ConfigDict):
         raise ConfigError(f"{file}: get_config() must return a ConfigDict, got {shown(config)}")
     return config
 

@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from tpu_images import make_experiment
 
 from aninfonce_jax.config import from_dict
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
-from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.models.resnet import DEPTHS, IMAGENET_MEAN, IMAGENET_STD
 from aninfonce_jax.training.state import Experiment

@@ -17,9 +17,9 @@ import jax
 from timing import interleave, ratio
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.evaluation.runner import make_evaluate
-from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step

@@ -30,13 +30,13 @@ from jax.stages import Compiled
 from tpu import CHIPS, COLLECTIVES
 
 from aninfonce_jax.config import from_dict
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.data.augment import preset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.images import ImagePairs
 from aninfonce_jax.data.pipeline import ImageBatch, Loading
 from aninfonce_jax.data.source import Example
-from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
 from aninfonce_jax.training.state import Experiment, assemble
 from aninfonce_jax.training.step import make_train_step
