@@ -68,12 +68,22 @@ def run_command(main: Callable[[list[str]], int]) -> NoReturn:
     except BrokenPipeError:
         if not _has_no_reader(sys.stdout):
             raise
-        # What is still buffered would fail again when Python closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         code = EXIT_NO_READER
+    except OSError as error:  # such as an output that is sent to a file on a full disk
+        code = complain(f"can't go on: {error}", EXIT_FAILED)
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _discard(sys.stdout)
     except KeyboardInterrupt:
         code = complain("interrupted", EXIT_INTERRUPTED)
     sys.exit(code)
+
+
+def _discard(stream: TextIO) -> None:
+    """Drops what is still buffered: it would fail again when Python closes the stream."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _has_no_reader(stream: TextIO) -> bool:

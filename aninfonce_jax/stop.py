@@ -3,9 +3,11 @@
 Imports nothing heavy, so that a request is heeded from the first import on.
 """
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -38,6 +40,27 @@ def _end(number: int, frame: FrameType | None) -> None:
     text = f"aninfonce_jax: stopped at once by {name}; the same command starts it again, or "
     os.write(2, f"{text}goes on from what is saved\n".encode())
     os._exit(EXIT_PREEMPTED)
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """Lets SIGTERM and Ctrl-C raise KeyboardInterrupt, where all that is under way is undone by it.
+
+    For work that is not a loop of steps; not around imports, which may swallow exceptions.
+    """
+    # Handlers can only be set in the main thread.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 class StopSignal:

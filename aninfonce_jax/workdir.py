@@ -104,9 +104,10 @@ def hold(*folders: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            stack.enter_context(
-                _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
-            )
+            with _writing(folder):
+                stack.enter_context(
+                    _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
+                )
         yield
 
 
@@ -177,11 +178,11 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for folder in folders:
-        if not folder.exists():
-            raise WorkdirError(f"work directory {folder} does not exist")
-        if not folder.is_dir():
-            raise WorkdirError(f"work directory {folder} is a file; expected a folder")
         with _reading(folder):
+            if not folder.exists():
+                raise WorkdirError(f"work directory {folder} does not exist")
+            if not folder.is_dir():
+                raise WorkdirError(f"work directory {folder} is a file; expected a folder")
             below = sorted(path for path in folder.iterdir() if path.is_dir())
             runs = [path for path in (folder, *below) if _is_run(path)]
         if not runs:

@@ -44,6 +44,17 @@ def test_a_stop_during_the_first_imports_is_one_line(number):
     assert err.count("\n") == 1
 
 
+def test_a_preparation_sets_its_handler_before_its_imports_too():
+    code = (
+        "import os, runpy, signal; import aninfonce_jax.stop as stop; install = stop.stop_at_once;"
+        "stop.stop_at_once = lambda: (install(), os.kill(os.getpid(), signal.SIGTERM));"
+        "runpy.run_module('aninfonce_jax.prepare', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr.startswith("aninfonce_jax: stopped at once by SIGTERM")
+
+
 def test_nothing_heavy_is_imported_before_the_handler():
     code = "import sys, aninfonce_jax.stop; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

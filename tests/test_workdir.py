@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -392,3 +393,14 @@ def test_a_report_may_be_written_while_a_run_is_held(tmp_path):
 def test_errors_of_the_body_pass_through(tmp_path):
     with pytest.raises(OSError, match="of the body"), workdir_lib.hold(tmp_path):
         raise OSError("of the body")
+
+
+def test_a_path_that_no_file_system_takes_is_said_in_a_line():
+    path = Path("y" * 300)
+    with (
+        pytest.raises(WorkdirError, match="can't be written: File name too long; choose another"),
+        workdir_lib.hold(path),
+    ):
+        pass
+    with pytest.raises(WorkdirError, match="can't be read: File name too long"):
+        workdir_lib.find_runs([path])

@@ -129,9 +129,9 @@ class Progress:
     def message(self, text: str) -> None:
         """Prints a line of its own, without tearing the live one."""
         if self._live is not None:
-            self._live.message(text)
+            self._live.message(printable(text))
         elif self._mode == "plain":
-            self._print(text)
+            self._print(printable(text))
 
     def warn(self, text: str) -> None:
         """Prints a warning, also where progress is off."""
