@@ -21,7 +21,8 @@ def over_mesh(
     """Returns `loss` for global arrays, computed by every device on its own rows.
 
     Use it inside `jit`, where the encoder is partitioned automatically, and differentiate
-    as if there were one device: nothing is to be averaged or rescaled.
+    as if there were one device: nothing is to be averaged or rescaled. Where there is only one,
+    the loss is computed as it would be without a mesh.
 
         loss = an.over_mesh(an.aninfonce_loss, mesh, "data")
         out = loss(view1, view2, concentration)
