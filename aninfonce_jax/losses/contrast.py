@@ -216,9 +216,10 @@ def lp_loss(
         `reduction`.
     """
     exponent = checks.exponent(p)
-    if reduction not in REDUCTIONS:
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
         raise ValueError(
-            f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}"
+            f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got "
+            f"{checks.shown(reduction)}"
         )
     pairing = pair(view1, view2, negatives, normalize, None)
     tau = checks.temperature(temperature, pairing.anchors.dtype)
