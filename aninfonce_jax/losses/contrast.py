@@ -93,8 +93,9 @@ def aninfonce_loss(
       hardness: β ≥ 0. Negatives count in proportion to exp(β · score), so that those
         nearest to the anchor count most, at twice the cost; 0: all alike.
       axis_name: the mapped axis, or axes, that the batch is spread over; None: the
-        batch is all here. Arrays that are sharded under plain `jit` count as here: the
-        compiler spreads the work, for which "auto" then leaves the kernels alone.
+        batch is all here. An axis of one device is as good as None. Arrays that are sharded
+        under plain `jit` count as here: the compiler spreads the work, for which "auto" then
+        leaves the kernels alone.
       strategy: how the scores are computed; values and gradients are the same.
         "dense": all at once. "chunked": a tile at a time, in memory linear in the
         batch; faster than dense where it can use that anchors are each other's keys, on
@@ -104,8 +105,9 @@ def aninfonce_loss(
         chooses by size and platform; without `axis_name`, and with several devices around,
         it can't know that arrays will be on one of them, and leaves the kernels to "pallas".
       chunk_size: side of a tile of scores, but for the kernels, whose tiles suit the
-        TPU's memory. None chooses, and a device's scores are then kept rather than
-        computed again where all of them take 16 MiB or less.
+        TPU's memory. None chooses, and "chunked" then keeps a device's scores rather than
+        compute them again where all of them take 16 MiB or less, unless it computes only
+        half of them.
       precision: of the matrix products, where the platform has a choice. `DEFAULT` rounds
         the operands to bfloat16 on TPU: faster, and off by up to Λ/256 in a score.
 
@@ -121,7 +123,7 @@ def aninfonce_loss(
       - `nonpositive`: 1.0 if some Λ is not positive, which can only be under tracing;
         a concrete Λ raises.
 
-      `strategy` is the name of the strategy that was used.
+      The output's `strategy` is the name of the strategy that was used, never "auto".
 
     Raises:
       TypeError: embeddings that are not floating point.
@@ -214,9 +216,10 @@ def lp_loss(
         `reduction`.
     """
     exponent = checks.exponent(p)
-    if reduction not in REDUCTIONS:
+    if not isinstance(reduction, str) or reduction not in REDUCTIONS:
         raise ValueError(
-            f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got {reduction!r}"
+            f"reduction must be one of {', '.join(map(repr, REDUCTIONS))}, got "
+            f"{checks.shown(reduction)}"
         )
     pairing = pair(view1, view2, negatives, normalize, None)
     tau = checks.temperature(temperature, pairing.anchors.dtype)

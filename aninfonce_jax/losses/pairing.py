@@ -97,7 +97,7 @@ def pair(
     if negatives not in NEGATIVES:
         raise ValueError(
             f"negatives must be one of {', '.join(map(repr, NEGATIVES))} or an array "
-            f"[keys, dim], got {negatives!r}"
+            f"[keys, dim], got {checks.shown(negatives)}"
         )
     pairs = first.shape[0]
     first, second = prepare(first), prepare(second)
@@ -124,6 +124,8 @@ def _checked_views(
     """Returns both views in the dtype of the computation."""
     first = checks.embeddings("view1", view1)
     second = checks.embeddings("view2", view2)
+    for name, view in (("view1", first), ("view2", second)):
+        checks.check_not_explicit(name, view)
     if first.shape != second.shape:
         raise ValueError(
             f"view1 and view2 must have the same shape [batch, dim], got {first.shape} and "
@@ -145,6 +147,7 @@ def _checked_views(
 def _checked_bank(negatives: ArrayLike, views: Array, axis_name: AxisName | None) -> Array:
     """Returns explicit negatives, in a dtype of their own."""
     bank = checks.embeddings("negatives", negatives)
+    checks.check_not_explicit("negatives", bank)
     if bank.shape[1] != views.shape[1]:
         raise ValueError(
             f"negatives must have shape [keys, {views.shape[1]}] like the views, got {bank.shape}"

@@ -126,9 +126,10 @@ def checked_settings(
       ValueError: an unknown strategy, axis or precision, a number out of range, or a strategy
         that needs an axis without one.
     """
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         raise ValueError(
-            f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got {strategy!r}"
+            f"strategy must be one of {', '.join(map(repr, STRATEGIES))}, got "
+            f"{checks.shown(strategy)}"
         )
     if axis_name is None and strategy in ("gather", "ring"):
         raise ValueError(
@@ -276,7 +277,8 @@ def axis_size(axis_name: AxisName) -> int:
     names = (axis_name,) if isinstance(axis_name, str) else axis_name
     if not isinstance(names, tuple) or not all(isinstance(name, str) for name in names):
         raise TypeError(
-            f"axis_name must be a string, a tuple of strings, or None, got {axis_name!r}"
+            f"axis_name must be a string, a tuple of strings, or None, got "
+            f"{checks.shown(axis_name)}"
         )
     try:
         return lax.axis_size(axis_name)

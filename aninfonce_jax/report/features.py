@@ -53,12 +53,12 @@ def features_section(page: Comparison, folder: pathlib.Path) -> Section | None:
         own.where(lambda run: run.has(SPREAD)),
     )
     charts = []
+    if profiled.entries:
+        charts.append(_concentration_chart(profiled, folder))
     if layers:
         charts.append(_rank_chart(own, layers, folder))
     if spread.entries:
         charts.append(_spread_chart(spread, folder))
-    if profiled.entries:
-        charts.append(_concentration_chart(profiled, folder))
     return Section(
         "features",
         own,

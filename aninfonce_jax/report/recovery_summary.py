@@ -96,7 +96,7 @@ def _contrast_sentence(groups: Sequence[Group]) -> str:
         return ""
     best = max(known, key=lambda group: group.score(R2).value)
     worst = min(known, key=lambda group: group.score(R2).value)
-    listed = join_words([f"{_r2_text(group)} ({group.label})" for group in known])
+    listed = join_words([_r2_of(group) for group in known])
     if not is_above(best.score(R2).interval, worst.score(R2).interval):
         return (
             f"Which of them recovered more, these numbers do not tell: the mean R² is {listed}, "
@@ -119,6 +119,11 @@ def _why_untold(groups: Sequence[Group]) -> str:
     if any(group.score(R2).interval is None for group in groups):
         return "their intervals are not recorded"
     return "their intervals overlap"
+
+
+def _r2_of(group: Group) -> str:
+    text = _r2_text(group)
+    return f"{text} for {group.label}" if "(" in group.label else f"{text} ({group.label})"
 
 
 def _r2_text(group: Group) -> str:

@@ -111,6 +111,8 @@ class WorkDir:
         """What the run learned from, in a word or two."""
         if not self.dataset and self.knows_latents:
             return f"{self.dim} latent factors"
+        if self.dataset == _FOLDER:
+            return pathlib.Path(str(self.config.get("source.folder"))).name or _FOLDER
         return self.dataset or str(self.config.get("source.kind", "unknown source"))
 
     @property
