@@ -167,3 +167,8 @@ def test_no_other_sharpness_of_the_score_goes_below_the_floor():
 )
 def test_where_the_true_score_is_not_the_best_there_is_no_floor(objective):
     assert objective.floor(PowerScore(TRUTH)) is None
+
+
+@pytest.mark.parametrize("objective", [AnInfoNCE(), InfoNCE(), LpLoss()])
+def test_where_the_true_score_is_not_known_there_is_no_floor(objective):
+    assert objective.floor(None) is None

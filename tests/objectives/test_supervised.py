@@ -31,6 +31,7 @@ def test_pairs_without_latents_are_refused():
 
 
 def test_its_floor_is_zero_and_it_learns_no_concentration():
-    assert Supervised().floor(PowerScore(np.ones(DIM)))(VIEW1, VIEW2) == 0
+    for score in (PowerScore(np.ones(DIM)), None):
+        assert Supervised().floor(score)(VIEW1, VIEW2) == 0
     assert Supervised().init(jax.random.key(0), DIM) == {}
     assert Supervised().concentration({}, DIM) is None

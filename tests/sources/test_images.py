@@ -59,10 +59,10 @@ def test_what_is_fed_has_the_shapes_that_were_told(source):
 
 
 def test_held_out_pairs_are_of_the_test_images(source):
-    held_out = source.held_out()
+    held_out = source.held_out(20)
     assert held_out.train is source.test
-    # The same files in other batches, and others in the first place.
     assert len(held_out.train) == 20 != len(source.train)
+    assert source.held_out(21) is None
 
 
 def test_plain_views_are_the_images(source):

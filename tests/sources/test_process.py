@@ -40,7 +40,7 @@ def test_pairs_come_with_the_latents_that_made_them():
 def test_nothing_is_fed_and_fresh_keys_are_held_out():
     own = source(Box(DIM), conditionals.Normal(TRUTH))
     assert own.fed(16) is None
-    assert own.held_out() is own
+    assert own.held_out(16) is own
     assert own.known.examples is own.known.interventions is None
     with pytest.raises(NotImplementedError, match="is fed, but has no feed"):
         own.open_feed(None, seed=0, step=0)

@@ -20,7 +20,7 @@ def test_two_methods_make_a_source():
     assert source.name == "Twice"
     assert source.known == Known(None, None, None)
     assert source.fed(8) is None
-    assert source.held_out() is source
+    assert source.held_out(8) is source
     assert source.preview(jax.random.key(0), 4) is None
 
 
@@ -29,7 +29,7 @@ def test_a_source_that_is_fed_holds_out_nothing_unless_it_says_so():
         def fed(self, batch_size):
             return jax.ShapeDtypeStruct((batch_size, 3), jnp.float32)
 
-    assert Fed().held_out() is None
+    assert Fed().held_out(8) is None
     with pytest.raises(NotImplementedError, match="Fed says that it is fed, but has no feed"):
         Fed().open_feed(None, seed=0, step=0)
 
