@@ -75,9 +75,13 @@ def _find(file: str) -> Path:
     as long as no file of one's own has that path.
     """
     given = Path(file)
-    candidates = [given]
+    # An empty name is no file; as a path it would be the current folder.
+    candidates = [given] if file else []
     if given.parent in (Path(), Path("configs")) and given.name:
-        candidates.append(_SHIPPED_CONFIGS / (given.name if given.suffix else f"{given.name}.py"))
+        shipped = _SHIPPED_CONFIGS / (given.name if given.suffix else f"{given.name}.py")
+        # A folder of that name, of one's own runs perhaps, does not hide a shipped config.
+        hidden = os.path.isdir(given) and os.path.isfile(shipped)
+        candidates = [shipped] if hidden else [given, shipped]
     for path in candidates:
         try:
             found = path.stat()
