@@ -72,7 +72,7 @@ def _run(command: command_line.Command) -> int:
 
 
 def _folders(workdir: str) -> list[Path]:
-    """Returns the runs that a --workdir names: folders, or the runs inside one."""
+    """Returns the runs that a --workdir names: folders, and the runs inside them."""
     if not workdir:
         raise ConfigError("--workdir is missing: name the folder of a run, or several with commas")
     return workdir_lib.find_runs(map(Path, workdir.split(",")))

@@ -165,7 +165,7 @@ def _reading(path: Path, advice: str = "") -> Iterator[None]:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
-    """Returns the runs that folders hold: each one itself, or those one level below.
+    """Returns the runs that folders hold: each one itself, and those one level below.
 
     Raises:
       WorkdirError: if a folder does not exist, or holds no run.
@@ -181,7 +181,7 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
             runs = [path for path in (folder, *below) if _is_run(path)]
         if not runs:
             raise WorkdirError(f"{folder} holds no run: no {CONFIG_FILE} in it or one level below")
-        found += [folder] if runs[0] == folder else runs
+        found += runs
     return found
 
 

@@ -203,7 +203,7 @@ def test_what_may_not_be_read_is_said(run, monkeypatch):
         workdir_lib.hold(run).__enter__()
 
 
-def test_runs_are_found_here_or_one_level_below(tmp_path):
+def test_runs_are_found_here_and_one_level_below(tmp_path):
     for name in ("b", "a"):
         workdir_lib.claim(tmp_path / name, CONFIG)
     (tmp_path / "figures").mkdir()
@@ -214,6 +214,9 @@ def test_runs_are_found_here_or_one_level_below(tmp_path):
     assert workdir_lib.find_runs([tmp_path]) == [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(WorkdirError, match="holds no run"):
         workdir_lib.find_runs([tmp_path / "b", tmp_path / "figures"])
+    # Neither are those below a folder in which somebody has trained another run.
+    workdir_lib.claim(tmp_path, CONFIG)
+    assert workdir_lib.find_runs([tmp_path]) == [tmp_path, tmp_path / "a", tmp_path / "b"]
 
 
 # --- eval.json ---

@@ -49,7 +49,7 @@ def find_problems(
             )
     elif is_at_chance(objective, config.train.batch_size, loss, loss_floor):
         problems.append(
-            f"the held-out loss, {loss:.4g}, is that of chance, "
+            f"the held-out loss, {loss:.4g}, is no better than that of chance, "
             f"{chance_loss(objective, config.train.batch_size):.4g}: the network has learned "
             "nothing yet, or has collapsed; lower the learning rate, or train longer"
         )

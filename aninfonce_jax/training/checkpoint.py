@@ -226,8 +226,8 @@ class Checkpoints:
 
     @property
     def latest_step(self) -> int | None:
-        """The newest step, whole or not, with the one that is being written."""
-        return max(self.all_steps(), default=None)
+        """The newest step that no restore has passed over, with the one that is being written."""
+        return max((step for step in self.all_steps() if step not in self._unusable), default=None)
 
     @property
     def best_step(self) -> int | None:
