@@ -98,15 +98,21 @@ def hold(*folders: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            stack.enter_context(
-                _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
-            )
+            with _writing(folder):
+                stack.enter_context(
+                    _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
+                )
         yield
 
 
 @contextlib.contextmanager
 def hold_report(folder: Path) -> Iterator[None]:
-    """Keeps others from writing a report into `folder`, but not from training there; see `hold`."""
+    """Keeps others from writing a report into `folder`, but not from training there; see `hold`.
+
+    Raises:
+      WorkdirError: another process writes one.
+      OSError: the folder can't be written.
+    """
     advice = "wait for it, or name another folder first in --workdir"
     with _hold(folder / REPORT_LOCK_FILE, advice, patience=_REPORT_PATIENCE):
         yield
@@ -122,12 +128,11 @@ def _hold(path: Path, advice: str, patience: float = 0.0) -> Iterator[None]:
     what = f"work directory {path.parent}"
     with contextlib.ExitStack() as stack:
         stack.callback(_remove_if_empty, made)
-        with _writing(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(lock.hold(path, what, advice, patience=patience, say=warn))
-            except lock.LockedError as error:
-                raise WorkdirError(str(error)) from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            stack.enter_context(lock.hold(path, what, advice, patience=patience, say=warn))
+        except lock.LockedError as error:
+            raise WorkdirError(str(error)) from error
         _held[known] = threading.get_ident()
         stack.callback(_held.pop, known)
         yield

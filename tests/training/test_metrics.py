@@ -1,11 +1,14 @@
 """Metric rows say what was measured when; a killed or resumed run leaves no trace in them."""
 
+import contextlib
+import gc
 import io
 import json
 import pathlib
 import struct
 import subprocess
 import sys
+import threading
 import types
 
 import jax
@@ -255,6 +258,30 @@ def test_tensorboard_hides_the_steps_that_a_resume_undoes(tmp_path):
             writer.write(resume_step + 1, "train", {"loss": 1.0})
     starts = [e.step for e in read_events(tmp_path / "tensorboard") if e.HasField("session_log")]
     assert starts == [5]
+
+
+@pytest.mark.parametrize("target", ["metrics.jsonl", "tensorboard"])
+def test_a_full_disk_is_raised_at_once_and_leaves_nothing_open(tmp_path, monkeypatch, target):
+    from tensorboardX import record_writer
+
+    opened = pathlib.Path.open if target == "metrics.jsonl" else open
+    place = pathlib.Path if target == "metrics.jsonl" else record_writer
+
+    def open_full(path, *args, **kwargs):
+        is_meant = target in str(path) and args[0] in ("a", "wb")
+        return opened(pathlib.Path("/dev/full") if is_meant else path, *args, **kwargs)
+
+    monkeypatch.setattr(place, "open", open_full, raising=False)
+    threads = threading.active_count()
+    writer = MetricWriter(tmp_path)
+    assert threading.active_count() == threads
+    for step in range(50):  # a queue in between would be full by now, and wait
+        with contextlib.suppress(OSError):
+            writer.write(step, "train", {"loss": 1.0})
+    with pytest.raises(OSError, match="No space left on device"):
+        writer.close()
+    gc.collect()
+    writer.close()
 
 
 def test_no_heavy_framework_is_imported(tmp_path):
