@@ -49,6 +49,8 @@ REPORT_LOCK_FILE = "report.lock"
 CHECKPOINT_FOLDER = "checkpoints"
 TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
+# In the name of a checkpoint that Orbax has not finished.
+INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
 
 # Of config.json and eval.json. Files of format 1 had neither this number nor a digest.
 FORMAT = 2
@@ -262,13 +264,21 @@ def claim(folder: Path, config: Config, command: str = "") -> None:
             )
         if read_saved(folder) == _as_saved(values, command):
             return
-    elif left := [name for name in _TRACES if (folder / name).exists()]:
+    elif left := [name for name in _TRACES if _holds_work(folder / name)]:
         raise WorkdirError(
             f"{folder} has {' and '.join(left)} but no {CONFIG_FILE}; put it back, or choose "
             "another --workdir"
         )
     with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         write_config(folder, values, command)
+
+
+def _holds_work(path: Path) -> bool:
+    """Whether a trace of a run is more than a save that was interrupted."""
+    if path.name == CHECKPOINT_FOLDER and path.is_dir():
+        return any(INTERRUPTED_SAVE not in found.name for found in path.iterdir())
+    return path.exists()
 
 
 @contextlib.contextmanager

@@ -42,6 +42,4 @@ def result_of(folder):
         "scores": {name: value for name, value in scores.items() if name not in UNEQUAL},
         "rows": [{k: v for k, v in row.items() if k not in TIMINGS} for row in rows],
         "state": state_of(folder),
-        "half-written": sorted(path.name for path in folder.rglob("*.partial")),
-        "held": sorted(path.name for path in folder.rglob("*lock")),
     }

@@ -50,12 +50,13 @@ from jax.experimental import multihost_utils
 
 from aninfonce_jax.training import checksums
 from aninfonce_jax.types import PyTree
+from aninfonce_jax.workdir import INTERRUPTED_SAVE
 
 JSON = Any
 
 _STATE = "state"
 _RECORD = "record"
-_INTERRUPTED = "*.orbax-checkpoint-tmp*"
+_INTERRUPTED = f"*{INTERRUPTED_SAVE}*"
 
 # Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
 # from printing tracebacks then stays until the process ends.

@@ -34,7 +34,7 @@ class MetricWriter:
     checkpoint is saved: a row that is still held back would be lost with the process.
 
     Args:
-      workdir: the folder of the run; made if it is missing.
+      workdir: the folder of the run.
       tensorboard: whether to write TensorBoard event files as well.
       wandb_project: the Weights & Biases project to log to; empty for none.
       wandb_config: what W&B shows as the run's configuration.
@@ -65,7 +65,6 @@ class MetricWriter:
         if jax.process_index() != 0:
             return
         workdir = pathlib.Path(workdir)
-        workdir.mkdir(parents=True, exist_ok=True)
         if wandb_project:
             self._wandb = _start_wandb(workdir, wandb_project, wandb_config or {})
         path = workdir / workdir_lib.METRICS_FILE

@@ -27,6 +27,7 @@ def rows_of(workdir: pathlib.Path) -> list[dict]:
 
 
 def write_steps(workdir, steps, **kwargs):
+    workdir.mkdir(exist_ok=True)
     with MetricWriter(workdir, tensorboard=False, **kwargs) as writer:
         for step in steps:
             writer.write(step, "train", {"loss": jnp.float32(1 / (step + 1))})
@@ -35,7 +36,7 @@ def write_steps(workdir, steps, **kwargs):
 
 
 def test_rows_hold_scalars_and_lists(tmp_path):
-    with MetricWriter(tmp_path / "new" / "run", tensorboard=False) as writer:
+    with MetricWriter(tmp_path, tensorboard=False) as writer:
         writer.write(
             5,
             "train",
@@ -50,7 +51,7 @@ def test_rows_hold_scalars_and_lists(tmp_path):
                 "unknown": None,
             },
         )
-    (line,) = (tmp_path / "new" / "run" / "metrics.jsonl").read_text().splitlines()
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert line == (
         '{"step": 5, "split": "train", "loss": 0.5, "half": [1.5, 2.0], "count": 3, "done": true, '
         '"python": 0.1, "list": [1.0, 2.5], "numpy": [[1, 2], [3, 4]], "unknown": null}'
@@ -144,6 +145,7 @@ def test_a_resumed_run_leaves_the_file_of_an_uninterrupted_one(tmp_path, resume_
 
 def test_a_resume_takes_the_rows_of_the_checkpoint_over_those_of_the_file(tmp_path):
     write_steps(tmp_path / "whole", range(12))
+    (tmp_path / "resumed").mkdir()
     with MetricWriter(tmp_path / "resumed", tensorboard=False) as writer:
         for step in range(7):
             writer.write(step, "train", {"loss": 0.0})
@@ -312,6 +314,8 @@ def test_wandb_gets_the_rows_and_one_identity_per_workdir(tmp_path, monkeypatch)
     fake = types.ModuleType("wandb")
     fake.init = lambda **kwargs: started.append(kwargs) or run
     monkeypatch.setitem(sys.modules, "wandb", fake)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
     for workdir, resume_step in (("a", 0), ("a", 1), ("b", 0)):
         with MetricWriter(
             tmp_path / workdir,
