@@ -61,14 +61,15 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
       ReportError: if a folder is no work directory or holds no evaluation yet, or if runs on
         images are mixed with runs on synthetic data.
       WorkdirError: if a folder is damaged, or another process writes a report to `output`.
+      OSError: if `output` can't be written.
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
     unique = {path.resolve(): path for path in workdirs}
     runs = [read_workdir(path) for path in unique.values()]
     _check_one_kind(runs)
+    workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
-        workdir_lib.check_entries(output)
         page = _write(runs, output)
     for problem in (problem for run in runs for problem in run.problems):
         warn(problem)

@@ -138,9 +138,10 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
       overrides: what to change in its config; see `config.for_evaluation`.
 
     Raises:
-      ConfigError: if the folder holds no run, or the changes are none of evaluation.
+      ConfigError: if the folder holds no run, or one that has not saved a checkpoint yet, or
+        the changes are none of evaluation.
       CheckpointError: if no checkpoint is whole, or its scores must not replace those there.
-      FileNotFoundError: if the run has not saved a checkpoint yet.
+      OSError: if the scores can't be written.
     """
     with workdir_lib.hold(workdir):
         return _evaluate_held(workdir, overrides)
@@ -157,11 +158,11 @@ def _evaluate_held(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, 
     mesh = make_mesh(devices)
     experiment = build_experiment(config)
     if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
-        raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+        raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
     with loop.open_checkpoints(workdir, trained) as checkpoints:
         restored = checkpoints.restore_latest(loop.abstract_state(experiment, replicated(mesh)))
     if restored is None:
-        raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+        raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
     for problem in restored.problems:
         warn(problem)
     _check_replaces(workdir, config_hash, restored)

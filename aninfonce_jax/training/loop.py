@@ -79,8 +79,11 @@ def best_score(config: Config) -> str:
 
 def open_checkpoints(workdir: Path, config: Config) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`; `config` is what it was trained with."""
+    folder = workdir / workdir_lib.CHECKPOINT_FOLDER
+    # Without its parents: a work directory that was removed is not made again.
+    folder.mkdir(exist_ok=True)
     return Checkpoints(
-        workdir / workdir_lib.CHECKPOINT_FOLDER,
+        folder,
         keep=config.checkpoint.keep,
         best_metric=best_score(config),
         run=config_lib.fingerprint(config),

@@ -80,7 +80,7 @@ def test_eval_mode_needs_a_run_and_a_checkpoint(small_config, tmp_path):
     with pytest.raises(ConfigError, match="is not the work directory of a run"):
         runner.evaluate_checkpoint(tmp_path, {})
     workdir_lib.claim(tmp_path, small_config())
-    with pytest.raises(FileNotFoundError, match="has no checkpoint yet; train it first"):
+    with pytest.raises(ConfigError, match="has no checkpoint yet; train it first"):
         runner.evaluate_checkpoint(tmp_path, {})
 
 
