@@ -84,8 +84,10 @@ class StopSignal:
         # Handlers can only be set in the main thread; elsewhere the run is not interruptible.
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
-            for number in _SIGNALS:
-                signal.signal(number, self._handle)
+            for number, handler in self._previous.items():
+                # Ctrl-C is not meant for a job in the background, whose shell has set this.
+                if handler is not signal.SIG_IGN:
+                    signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -141,6 +141,15 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(module):
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("module", ["main", "prepare"])
+def test_an_output_that_cannot_be_written_is_said(module):
+    command = [sys.executable, "-m", f"aninfonce_jax.{module}", "--help"]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    expected = b"aninfonce_jax: the output can't be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, expected)
+
+
 def test_help_can_be_written_in_ascii():
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     command = [sys.executable, "-m", "aninfonce_jax.main", "--help"]

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from aninfonce_jax.stop import Preempted, StopSignal
+from aninfonce_jax.stop import Preempted, StopSignal, raised
 
 
 def test_a_signal_becomes_a_flag_and_the_handlers_come_back():
@@ -19,6 +19,16 @@ def test_a_signal_becomes_a_flag_and_the_handlers_come_back():
         with pytest.raises(Preempted, match="stopped here"):
             stop.raise_if_requested("stopped here")
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("handling", [StopSignal, raised])
+def test_a_signal_that_is_ignored_stays_so(handling):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with handling():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

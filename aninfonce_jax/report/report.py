@@ -69,8 +69,8 @@ def write_report(
     output = pathlib.Path(output)
     unique = {path.resolve(): path for path in map(pathlib.Path, workdirs)}
     runs = [read_workdir(path) for path in unique.values()]
+    workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
-        workdir_lib.check_entries(output)
         page = _write(runs, output)
     for problem in (problem for run in runs for problem in run.problems):
         warn(problem)

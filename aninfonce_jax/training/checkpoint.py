@@ -50,12 +50,17 @@ import orbax.checkpoint as ocp
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.training import checksums
 from aninfonce_jax.types import PyTree
+from aninfonce_jax.workdir import INTERRUPTED_SAVE
 
 JSON = Any
 
 _STATE = "state"
 _RECORD = "record"
-_INTERRUPTED = "*.orbax-checkpoint-tmp*"
+_INTERRUPTED = f"*{INTERRUPTED_SAVE}*"
+
+# Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
+# from printing tracebacks then stays until the process ends.
+_STAYING = contextlib.ExitStack()
 
 
 class CheckpointError(RuntimeError):
@@ -117,8 +122,11 @@ class Checkpoints:
         self._writing: int | None = None
         # Steps that a restore passed over, each with the ending that its folder is to get.
         self._unusable: dict[int, str] = {}
+        self._has_failed = False
+        self._quiet = contextlib.ExitStack()
+        self._quiet.enter_context(_without_background_tracebacks())
         self._resources = contextlib.ExitStack()
-        self._resources.enter_context(_without_background_tracebacks())
+        self._resources.callback(self._end_quiet)
         self._manager = ocp.CheckpointManager(
             self._resources.enter_context(_plain_path(self._directory)),
             options=ocp.CheckpointManagerOptions(
@@ -234,8 +242,8 @@ class Checkpoints:
 
     @property
     def latest_step(self) -> int | None:
-        """The newest step, whole or not, with the one that is being written."""
-        return max(self.all_steps(), default=None)
+        """The newest step that no restore has passed over, with the one that is being written."""
+        return max((step for step in self.all_steps() if step not in self._unusable), default=None)
 
     @property
     def best_step(self) -> int | None:
@@ -268,6 +276,11 @@ class Checkpoints:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _end_quiet(self) -> None:
+        if self._has_failed:
+            _STAYING.push(self._quiet.pop_all())
+        self._quiet.close()
 
     def _ranked(self) -> list[int]:
         known = [step for step in self.all_steps() if step in self._scores]
@@ -382,6 +395,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:  # OSError, and TensorStore's ValueErrors of many kinds
+            self._has_failed = True
             raise CheckpointError(
                 f"checkpoint {step} can't be written to {self._directory}: {_reason(error)}; "
                 "what was saved before is kept: mend it, and the same command goes on"

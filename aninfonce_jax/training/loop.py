@@ -64,8 +64,11 @@ def open_checkpoints(
       placement: where it computes.
       run: the fingerprint that its checkpoints carry; by default the experiment's own.
     """
+    folder = workdir / workdir_lib.CHECKPOINT_FOLDER
+    # Without its parents: a work directory that was removed is not made again.
+    folder.mkdir(exist_ok=True)
     return Checkpoints(
-        workdir / workdir_lib.CHECKPOINT_FOLDER,
+        folder,
         keep=experiment.checkpoint.keep,
         best_metric=_GOODNESS,
         run=run or experiment.fingerprint,

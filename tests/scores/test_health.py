@@ -36,7 +36,7 @@ def test_the_loss_of_chance(objective, chance):
     assert health.chance_loss(config.objective, 1000) == pytest.approx(chance)
     for loss in (chance, chance + 3, chance - 0.01, math.nan):
         (problem,) = health.find_problems(config, spread_out(), loss=loss)
-        assert "is that of chance" in problem
+        assert "is no better than that of chance" in problem
     assert health.find_problems(config, spread_out(), loss=chance - 0.2) == []
 
 
