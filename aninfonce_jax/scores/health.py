@@ -69,7 +69,8 @@ def find_problems(
     elif is_at_chance(chance, objective.largest_gain(batch_size), loss, loss_floor):
         problems.append(
             f"the held-out loss, {loss:.4g}, is no better than that of chance, {chance:.4g}: the "
-            "network has learned nothing yet, or has collapsed; lower the learning rate, or train longer"
+            "network has learned nothing yet, or has collapsed; lower the learning rate, or train "
+            "longer"
         )
     if embeddings is None:
         return problems
