@@ -169,6 +169,12 @@ def test_a_new_folder_is_named_after_the_config_and_stays_below_runs(name, stem)
     assert folder.name.startswith(stem)
 
 
+def test_help_tells_the_default_of_every_kind():
+    text = " ".join(help_text().split())
+    assert "encoder.dim = 0 (int; mlp, resnet10, resnet18, resnet34, resnet50; resnet10, " in text
+    assert "resnet50: 128) dimension of the embeddings" in text
+
+
 def test_help_lists_every_key_in_80_columns():
     lines = help_text().splitlines()
     assert all(len(line) <= 80 for line in lines)

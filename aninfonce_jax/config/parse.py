@@ -35,6 +35,7 @@ class Leaf:
       help: what it means.
       kinds: of its section that have it; () for a section without kinds.
       field: of the dataclass.
+      others: kinds that have another default, with theirs.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Leaf:
     help: str
     kinds: tuple[str, ...]
     field: dataclasses.Field[Any]
+    others: tuple[tuple[tuple[str, ...], Any], ...] = ()
 
 
 def classes_of(section: Any) -> tuple[Any, ...]:
@@ -72,7 +74,10 @@ def leaves() -> dict[str, Leaf]:
                     known, kinds=known.kinds + leaf.kinds, type=f"{known.type}|{leaf.type}"
                 )
             else:
-                found[leaf.name] = dataclasses.replace(known, kinds=known.kinds + leaf.kinds)
+                other = ((leaf.kinds, leaf.default),) if leaf.default != known.default else ()
+                found[leaf.name] = dataclasses.replace(
+                    known, kinds=known.kinds + leaf.kinds, others=known.others + other
+                )
     return found
 
 
