@@ -218,28 +218,6 @@ class Checkpoints:
         self.wait()
         return self._restore_first(sorted(self.all_steps(), reverse=True), target)
 
-    def restore_best(self, target: PyTree) -> Restored | None:
-        """Returns the whole checkpoint with the best score; see `restore_latest`.
-
-        A checkpoint whose record can't be read may have been the best: such a one is tried
-        first, so that its damage is said.
-        """
-        self.wait()
-        unknown = [step for step in self.all_steps() if step not in self._scores]
-        return self._restore_first(unknown + self._ranked(), target)
-
-    def restore_step(self, step: int, target: PyTree) -> Restored:
-        """Returns the checkpoint of one step; raises CheckpointError if it is damaged."""
-        self.wait()
-        if step not in self.all_steps():
-            known = ", ".join(map(str, self.all_steps())) or "none"
-            raise CheckpointError(
-                f"no checkpoint of step {step} in {self._directory}; there are: {known}."
-            )
-        restored = self._restore_first([step], target)
-        assert restored is not None  # one candidate: restored, or an error was raised
-        return restored
-
     @property
     def latest_step(self) -> int | None:
         """The newest step that no restore has passed over, with the one that is being written."""
