@@ -48,11 +48,8 @@ ONLY = {
     "report": {
         *("cli", "files", "workdir"),
         *("scores.registry", "scores.intervals", "scores.identifiability"),
-        "sources.source",
     },
 }
-# Of these parts only some modules, and of some only one name, are for one importer.
-PREVIEW = ("report/preview.py", "sources.source", {"PairSheet"})
 # What a kind of section has is for the config and for what builds or counts by it.
 TAGGED = {"config", "build", "memory"}
 PLAIN_SECTIONS = {"EvalConfig", "CheckpointConfig", "LogConfig"}
@@ -117,17 +114,6 @@ def test_an_upward_import_is_seen():
         "from aninfonce_jax import workdir as w, Box\nfrom aninfonce_jax.scores import registry"
     )
     assert imported_modules(source) == {"workdir", FACADE, "scores.registry"}
-
-
-def test_the_report_knows_of_sources_only_the_sheet_to_preview():
-    file, home, names = PREVIEW
-    found = {
-        (str(path.relative_to(PACKAGE)), module, name)
-        for path in sorted((PACKAGE / "report").glob("*.py"))
-        for module, name in imported_names(path.read_text())
-        if part(module) == "sources"
-    }
-    assert found == {(file, home, name) for name in names}
 
 
 def test_only_what_builds_knows_the_kinds_of_a_config():

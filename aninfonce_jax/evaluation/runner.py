@@ -57,7 +57,7 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate
             experiment.objective,
             experiment.batch_size,
             findings.embeddings,
-            loss=scores["loss"],
+            loss=scores["loss"] if held_out.exist else None,
             loss_floor=scores.get("loss_floor"),
             r2=scores.get("r2"),
         )
