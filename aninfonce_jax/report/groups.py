@@ -72,10 +72,12 @@ class Comparison:
     Attributes:
       entries: the runs.
       groups: those of the page that they belong to.
+      needs_names: whether the page has several runs, so that numbers need a run's name.
     """
 
     entries: tuple[Entry, ...]
     groups: tuple[Group, ...]
+    needs_names: bool
 
     @property
     def runs(self) -> list[WorkDir]:
@@ -102,6 +104,7 @@ class Comparison:
         return Comparison(
             tuple(entry for entry in self.entries if holds(entry.run)),
             tuple(group for group in groups if group.runs),
+            self.needs_names,
         )
 
 
@@ -112,7 +115,7 @@ def _is_on(data: tuple[str, ...], run: WorkDir) -> bool:
 def compare(runs: Sequence[WorkDir], colors: Sequence[str]) -> Comparison:
     """The runs of a page, each with its name and its colour."""
     entries = map(Entry, runs, run_labels(runs), colors, range(len(runs)))
-    return Comparison(tuple(entries), tuple(group_runs(runs)))
+    return Comparison(tuple(entries), tuple(group_runs(runs)), len(runs) > 1)
 
 
 def objective_name(kind: str) -> str:

@@ -42,7 +42,7 @@ def list_runs(comparison: Comparison, note: Callable[[WorkDir], str]) -> str:
     """What is known of each run, such as "InfoNCE 45.1%, AnInfoNCE 43.0%"."""
     notes = [(entry.label, note(entry.run)) for entry in comparison.entries]
     known = [(label, text) for label, text in notes if text and text != MISSING]
-    if len(notes) == 1:
+    if not comparison.needs_names:
         return known[0][1] if known else ""
     return ", ".join(f"{label} {text}" for label, text in known)
 

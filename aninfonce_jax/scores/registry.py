@@ -175,14 +175,14 @@ OBJECTIVE, FEATURES = "objective", "features"
 CLASSES, AVERAGE = "classes", "average"
 # The five that the paper reads out and averages.
 AVERAGED = ("grey", "brightness", "contrast", "hue", "saturation")
-_READOUT_ORDER = (CLASSES, *AVERAGED, AVERAGE, "crop", "blur")
+_FIRST, _LAST = (CLASSES, *AVERAGED), (AVERAGE, "crop", "blur")
 
 
 def readout_order(names: Iterable[str]) -> list[str]:
-    """Readouts in the order of the paper's table, and behind them what it does not have."""
+    """Readouts in the order of the paper's table; those that it does not have as they come."""
     given = list(dict.fromkeys(names))
-    known = [name for name in _READOUT_ORDER if name in given]
-    return known + [name for name in given if name not in known]
+    others = [name for name in given if name not in (*_FIRST, *_LAST)]
+    return [name for name in (*_FIRST, *others, *_LAST) if name in given]
 
 
 def operations(names: Iterable[str]) -> list[str]:

@@ -3,14 +3,18 @@ import json
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from image_workdirs import make_image_workdir
+from readout_workdirs import make_image_workdir
 
-from aninfonce_jax.report import image_summary
+from aninfonce_jax.report import groups, summary
 from aninfonce_jax.report import runs as runs_lib
 
 
+def summarize(runs):
+    return summary.summarize(groups.compare(runs, ["run-1"] * len(runs)))
+
+
 def summary_of(*folders):
-    return image_summary.summarize_images([runs_lib.read_workdir(folder) for folder in folders])
+    return summarize([runs_lib.read_workdir(folder) for folder in folders])
 
 
 def test_the_paper_s_contrast_in_words(tmp_path):
@@ -72,8 +76,7 @@ def test_without_readouts_the_neighbours_speak_and_then_nobody(tmp_path):
     assert first.startswith("AnInfoNCE: no readouts were recorded yet; the nearest neighbours")
     (folder / "eval.json").write_text(json.dumps({"step": 1, "readouts": None}))
     assert summary_of(folder) == [
-        "AnInfoNCE: no readouts were recorded yet, so this page cannot say what it kept.",
-        "Guessing is right 50% of the time for an augmentation.",
+        "AnInfoNCE: no readouts were recorded yet, so this page cannot say what it kept."
     ]
 
 
@@ -88,7 +91,7 @@ def test_the_sign_of_a_difference_is_that_of_its_words(own, other):
             final=final,
         )  # fmt: skip
 
-    contrast = image_summary.summarize_images([run("infonce", other), run("aninfonce", own)])[-1]
+    contrast = summarize([run("infonce", other), run("aninfonce", own)])[-1]
     gap = 100 * own - 100 * other
     if abs(abs(gap) - 4) > 1e-6:
         assert ("better by" in contrast) == (gap > 4)

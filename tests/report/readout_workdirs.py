@@ -1,4 +1,4 @@
-"""Work directories of image runs, as training leaves them."""
+"""Invented work directories of runs with readouts, for damage and extremes."""
 
 import json
 import math
@@ -10,12 +10,11 @@ from aninfonce_jax.workdir import write_config
 AUGMENTATIONS = ("grey", "brightness", "contrast", "hue", "saturation")
 
 
-def image_config(kind="aninfonce", *, data="cifar10", seed=0, steps=2000):
+def image_config(kind="aninfonce", *, dataset="cifar10", seed=0, steps=2000):
     return {
         "name": "cifar10_small",
         "seed": seed,
-        "compare": ["infonce", "aninfonce"],
-        "data": {"name": data, "path": ""},
+        "source": {"kind": "images", "dataset": dataset, "folder": ""},
         "objective": {"kind": kind, "temperature": 0.5},
         "train": {"steps": steps, "batch_size": 256},
     }
