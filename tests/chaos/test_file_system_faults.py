@@ -18,6 +18,7 @@ import contextlib
 import dataclasses
 import functools
 import io
+import itertools
 import os
 import re
 import resource
@@ -288,20 +289,28 @@ FAULTS = {
 # --- The run ---
 
 
-def start(folder):
-    session = ["--progress=off", f"--workdir={folder}", "--mode=train"]
-    values = [f"--config.{name}={value}" for name, value in VALUES.items()]
+FLAGS = [f"--config.{name}={value}" for name, value in VALUES.items()]
+
+
+def start(folder, mode="train"):
+    session = ["--progress=off", f"--workdir={folder}", f"--mode={mode}"]
     # What it shows goes nowhere, so that a limit of file sizes is not about our own notes.
     with contextlib.redirect_stdout(io.StringIO()):
-        return main(["main", *session, *values])
+        return main(["main", *session, *(FLAGS if mode == "train" else ())])
 
 
 @pytest.fixture(scope="module")
-def right(tmp_path_factory):
-    """The result of a run that nobody disturbs."""
+def right_folder(tmp_path_factory):
+    """The work directory of a run that nobody disturbs."""
     folder = tmp_path_factory.mktemp("right") / "run"
     assert start(folder) == 0
-    return result_of(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def right(right_folder):
+    """The result of that run."""
+    return result_of(right_folder)
 
 
 def check_end(code, err, is_set_up):
@@ -315,16 +324,17 @@ def check_end(code, err, is_set_up):
     assert code == 1 or (is_set_up and code == 2), err
 
 
-def check_case(right, folder, fault, moment, capfd):
+def check_case(right, folder, fault, moment, capfd, mode="train"):
+    """Strikes a command, mends, and gives the same command again."""
     capfd.readouterr()
     strike = functools.partial(fault.strike, folder)
     with striking(moment, folder, strike) as struck:
-        code = start(folder)
+        code = start(folder, mode)
     err = capfd.readouterr().err
     assert struck, "the moment never came"
     fault.mend(folder)
     check_end(code, err, moment.is_set_up)
-    assert start(folder) == 0, capfd.readouterr().err
+    assert start(folder, mode) == 0, capfd.readouterr().err
     assert "Traceback" not in capfd.readouterr().err
     assert result_of(folder) == right
     assert (folder / "report.html").is_file()
@@ -332,7 +342,6 @@ def check_case(right, folder, fault, moment, capfd):
     assert leftovers == []
 
 
-CASES = [(fault, moment) for fault in FAULTS for moment in MOMENTS]
 SAMPLE = {
     ("disk full", "the record of a save"),
     ("folder moved away", "an evaluation between two saves"),
@@ -341,7 +350,10 @@ SAMPLE = {
 
 @pytest.mark.parametrize(
     ("fault", "moment"),
-    [pytest.param(*c, marks=[] if c in SAMPLE else pytest.mark.slow) for c in CASES],
+    [
+        pytest.param(*case, marks=[] if case in SAMPLE else pytest.mark.slow)
+        for case in itertools.product(FAULTS, MOMENTS)
+    ],
 )
 def test_a_fault_is_said_once_and_undone_by_the_same_command(
     right, tmp_path, request, capfd, fault, moment
@@ -349,3 +361,43 @@ def test_a_fault_is_said_once_and_undone_by_the_same_command(
     given = FAULTS[fault]
     place = request.getfixturevalue("disk") if given.needs_disk else tmp_path
     check_case(right, place / "run", given, MOMENTS[moment], capfd)
+
+
+# What the other modes do to a work directory whose run has ended.
+LATER_MOMENTS = {
+    "eval: the scores": Moment("open", r"eval\.json\.partial"),
+    "eval: the scores get their name": Moment("os.rename", r"eval\.json"),
+    "report: its lock": Moment("open", r"report\.lock"),
+    "report: its figures": Moment("open", r"figures/.*\.partial", 2),
+    "report: its page": Moment("os.rename", r"report\.html"),
+}
+LATER_FAULTS = [fault for fault in FAULTS if "replaced" not in fault and "removed" not in fault]
+LATER_SAMPLE = {("files of 2 kB at most", "eval: the scores")}
+
+
+@pytest.mark.parametrize(
+    ("fault", "moment"),
+    [
+        pytest.param(*case, marks=[] if case in LATER_SAMPLE else pytest.mark.slow)
+        for case in itertools.product(LATER_FAULTS, LATER_MOMENTS)
+    ],
+)
+def test_a_fault_of_eval_and_report_is_said_once(
+    right, right_folder, tmp_path, request, capfd, fault, moment
+):
+    given = FAULTS[fault]
+    place = request.getfixturevalue("disk") if given.needs_disk else tmp_path
+    folder = shutil.copytree(right_folder, place / "run")
+    mode = moment.partition(":")[0]
+    check_case(right, folder, given, LATER_MOMENTS[moment], capfd, mode)
+
+
+@pytest.mark.slow
+def test_a_full_output_is_said_once(right, tmp_path):
+    command = [sys.executable, "-m", "aninfonce_jax.main", f"--workdir={tmp_path / 'run'}", *FLAGS]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    check_end(ended.returncode, ended.stderr, is_set_up=False)
+    assert ended.returncode == 1
+    assert start(tmp_path / "run") == 0
+    assert result_of(tmp_path / "run") == right
