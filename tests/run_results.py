@@ -5,19 +5,18 @@ import json
 
 import jax
 import numpy as np
-from aninfonce_jax.mesh import make_mesh, replicated
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.build import build_experiment
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.training import loop
 
 # Of a row of metrics.jsonl, and of eval.json: what measures the machine, or follows from that.
-TIMINGS = {"steps_per_second", "images_per_second", "data_wait_share"}
+TIMINGS = {"steps_per_second", "examples_per_second", "data_wait_share"}
 UNEQUAL = {"seconds", "metrics_sha256", "digest"}
 
 
-@functools.cache
-def _target(config):
-    return loop.abstract_state(loop.build_experiment(config), replicated(make_mesh(8)))
+_experiment = functools.cache(build_experiment)
 
 
 def _bits(leaf):
@@ -27,9 +26,9 @@ def _bits(leaf):
 
 def state_of(folder):
     """Returns the bytes of every array of the latest checkpoint, which must be whole."""
-    config = workdir_lib.read_config(folder)
-    with loop.open_checkpoints(folder, config) as checkpoints:
-        restored = checkpoints.restore_latest(_target(config))
+    experiment, placement = _experiment(workdir_lib.read_config(folder)), Placement.local()
+    with loop.open_checkpoints(folder, experiment, placement) as checkpoints:
+        restored = checkpoints.restore_latest(loop.abstract_state(experiment, placement))
     assert restored.problems == ()
     return [_bits(leaf) for leaf in jax.tree.leaves(restored.state)]
 

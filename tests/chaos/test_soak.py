@@ -1,6 +1,6 @@
 """Runs that are killed again and again, and end as if nothing had happened, bit for bit.
 
-A run on a process, a comparison of two objectives and a run on pictures. Each session is a
+A run on a process, a comparison of two objectives and a run on images. Each session is a
 process of its own; a generator with a fixed seed says after how many changes in its work
 directory it is killed (kill -9) or asked to stop (SIGTERM). What counts is what can be seen
 from outside, a row, a file, a folder, so that it does not matter how fast the machine is. A run
@@ -29,48 +29,48 @@ KILLS = int(os.environ.get("ANINFONCE_SOAK_KILLS", "100"))
 LONGEST_SESSION = 1 / 4
 
 COMMON = {
-    "optimizer.name": "adam",
+    "optimizer.kind": "adam",
     "optimizer.learning_rate": 1e-3,
     "optimizer.warmup_steps": 2,
-    "eval.samples": 64,
 }
 PROCESS = {
-    "dgp.dim": 4,
-    "dgp.space": "real",
-    "dgp.marginal": "normal",
-    "dgp.conditional": "normal",
-    "dgp.mixing.candidates": 50,
+    "eval.samples": 64,
+    "source.dim": 4,
+    "source.space": "real",
+    "source.marginal": "normal",
+    "source.conditional": "normal",
+    "source.mixing.candidates": 50,
     "encoder.widths": (16, 16),
     "train.steps": 60,
     "train.batch_size": 16,
     "train.steps_per_dispatch": 2,
     "eval.every": 6,
-    "eval.floor_batches": 2,
+    "eval.held_out_batches": 2,
     "checkpoint.every": 4,
     "log.every": 2,
 }
-PICTURES = {
+IMAGES = {
     "compare": (),
-    "data.name": "folder",
-    "data.image_size": 16,
+    "source.kind": "images",
+    "source.dataset": "folder",
+    "source.image_size": 16,
     "encoder.kind": "resnet10",
     "encoder.width": 0.125,
     "encoder.projector": (16,),
     "encoder.dim": 8,
-    "encoder.output": "none",
     "objective.negatives": "both",
     "train.steps": 12,
     "train.batch_size": 8,
     "eval.every": 4,
-    "eval.floor_batches": 1,
-    "eval.train_images": 40,
-    "eval.readout_images": 16,
+    "eval.held_out_batches": 1,
+    "eval.train_examples": 40,
+    "eval.readout_examples": 16,
     "eval.batch_size": 16,
     "eval.neighbours": 5,
     "checkpoint.every": 2,
     "log.every": 1,
 }
-DATA_FOLDER = "data.folder"
+DATA_FOLDER = "source.folder"
 OBJECTIVES = ("aninfonce", "infonce")
 
 
@@ -88,7 +88,7 @@ KINDS = {
     "comparison": Kind(
         COMMON | PROCESS | {"compare": OBJECTIVES, "train.steps": 30}, OBJECTIVES, 0.3
     ),
-    "pictures": Kind(COMMON | PICTURES, ("",), 0.3),
+    "images": Kind(COMMON | IMAGES, ("",), 0.3),
 }
 
 
@@ -165,7 +165,7 @@ def run_session(folder, values, generator, most):
 def test_killed_again_and_again(tmp_path, image_folder, name):
     kind = KINDS[name]
     values = dict(kind.values)
-    if name == "pictures":
+    if name == "images":
         values[DATA_FOLDER] = str(image_folder)
     with start(tmp_path / "whole", values) as whole:
         changes = watch(whole, tmp_path / "whole")
