@@ -1,5 +1,6 @@
 """The loss on pairs that training does not see, and that of a perfect encoder on the same."""
 
+import itertools
 from collections.abc import Callable, Iterator
 
 import jax
@@ -10,7 +11,7 @@ from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import intervals, monitors
-from aninfonce_jax.sources.source import Source
+from aninfonce_jax.sources.source import Source, as_feed
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
 
@@ -104,15 +105,18 @@ class HeldOutPairs:
         )
 
     def _batches(self, count: int) -> Iterator[PyTree]:
-        """Yields what the source is fed for the first `count` batches; nothing if it is not."""
+        """Yields what the source is fed for the first `count` batches, or all if it has fewer.
+
+        Of a source that is not fed, nothing.
+        """
         experiment, source = self._experiment, self._source
         assert source is not None
         if source.fed(experiment.batch_size) is None:
             return
         rows = self._placement.rows(experiment.batch_size)
-        with source.open_feed(rows, seed=experiment.seed, step=0) as feed:
-            for _ in range(count):
-                yield self._placement.put_rows(next(feed))
+        with as_feed(source.open_feed(rows, seed=experiment.seed, step=0)) as feed:
+            for fed in itertools.islice(feed, count):
+                yield self._placement.put_rows(fed)
             self.unreadable.update(feed.unreadable.values())
 
 

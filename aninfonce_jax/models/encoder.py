@@ -157,20 +157,24 @@ class NNXEncoder:
         train: bool,
         key: Array | None = None,
     ) -> tuple[Layers, dict[str, PyTree]]:
-        """See `Encoder`; noise comes from the module's own streams, which are in its state."""
-        del key
+        """See `Encoder`; noise comes from the module's own streams, which the key renews."""
         shapes = nnx.eval_shape(lambda: self._make(jax.random.key(0)))
         graph, params, state = nnx.split(shapes, nnx.Param, ...)
         nnx.replace_by_pure_dict(params, variables[PARAMS])
-        nnx.replace_by_pure_dict(state, variables["state"])
+        kept = variables["state"]
+        renewed = _with_noise(kept, key) if train and key is not None else kept
+        nnx.replace_by_pure_dict(state, renewed)
         module = nnx.merge(graph, params, state)
         if train:
             module.train()
         else:
             module.eval()
         out = _named(module(observations), self.layers)
-        new = nnx.state(module, nnx.Not(nnx.Param)) if train else state
-        return out, {"state": nnx.to_pure_dict(new)}
+        if not train:
+            return out, {"state": kept}
+        new = nnx.to_pure_dict(nnx.state(module, nnx.Not(nnx.Param)))
+        # Counters and statistics move on; the streams themselves stay those of the module.
+        return out, {"state": jax.tree.map(lambda a, b: a if _is_key(a) else b, kept, new)}
 
     def _make(self, key: Array) -> nnx.Module:
         if isinstance(self.module, nnx.Module):
@@ -207,6 +211,27 @@ class FunctionEncoder:
         """See `Encoder`; a training pass is like any other."""
         del train, key
         return _named(self.apply_fn(variables[PARAMS], observations), self.layers), {}
+
+
+def _is_key(leaf: Array) -> bool:
+    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+
+
+def _with_noise(state: PyTree, key: Array) -> PyTree:
+    """Returns the state with `key` folded into each of its streams.
+
+    Layers keep streams of their own, and every call of a training step, every micro-batch too,
+    gets noise of its own.
+    """
+    number = jax.random.bits(key)
+
+    def fold(leaf: Array) -> Array:
+        if not _is_key(leaf):
+            return leaf
+        folded = jax.vmap(lambda own: jax.random.fold_in(own, number))(leaf.reshape(-1))
+        return folded.reshape(leaf.shape)
+
+    return jax.tree.map(fold, state)
 
 
 def as_encoder(network: Any) -> Encoder:

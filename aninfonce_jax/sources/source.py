@@ -15,7 +15,7 @@ encoder's sake, and `pairs`. A source whose data are on the host also has a feed
 
 import abc
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -39,6 +39,34 @@ class HostFeed(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+
+class _PlainFeed:
+    """Rows of an iterator of which nothing else is known."""
+
+    def __init__(self, rows: Iterator[Any]) -> None:
+        self.unreadable: Mapping[int, str] = {}
+        self._rows = rows
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._rows
+
+    def __next__(self) -> Any:
+        return next(self._rows)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if isinstance(self._rows, Generator):
+            self._rows.close()
+
+
+def as_feed(rows: HostFeed | Iterator[Any]) -> HostFeed:
+    """Returns a feed as it is, or made of an iterator."""
+    if all(hasattr(rows, name) for name in ("unreadable", "__enter__", "__exit__")):
+        return rows  # type: ignore[return-value]
+    return _PlainFeed(iter(rows))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,8 +231,11 @@ class Source(abc.ABC):
         """Returns shapes and dtypes of what a step is fed; None: the key is all it takes."""
         del batch_size
 
-    def open_feed(self, rows: Rows, *, seed: int, step: int) -> HostFeed:
+    def open_feed(self, rows: Rows, *, seed: int, step: int) -> HostFeed | Iterator[PyTree]:
         """Returns the feed from `step` on; asked for only where `fed` is not None.
+
+        A generator of NumPy arrays will do, `rows.positions(step)` of each batch. A `HostFeed`
+        can also be closed, and tells what it could not read.
 
         Args:
           rows: what this process loads of every batch.

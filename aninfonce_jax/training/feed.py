@@ -4,8 +4,9 @@ import contextlib
 from typing import Self
 
 from aninfonce_jax.data.prefetch import Prefetch
+from aninfonce_jax.data.source import DataError
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.sources.source import HostFeed, Source
+from aninfonce_jax.sources.source import HostFeed, Source, as_feed
 from aninfonce_jax.types import PyTree
 
 
@@ -26,10 +27,12 @@ class Feed:
     def __init__(
         self, source: Source | None, batch_size: int, *, seed: int, step: int, placement: Placement
     ) -> None:
+        self._name = "" if source is None else source.name
         self._host: HostFeed | None = None
         self._ready: Prefetch[PyTree] | None = None
         if source is not None and source.fed(batch_size) is not None:
-            self._host = source.open_feed(placement.rows(batch_size), seed=seed, step=step)
+            rows = placement.rows(batch_size)
+            self._host = as_feed(source.open_feed(rows, seed=seed, step=step))
             self._ready = Prefetch(self._host, placement.put_rows, start=step)
 
     @property
@@ -48,7 +51,15 @@ class Feed:
         return 0 if self._host is None else len(self._host.unreadable)
 
     def __next__(self) -> PyTree:
-        return None if self._ready is None else next(self._ready)
+        if self._ready is None:
+            return None
+        try:
+            return next(self._ready)
+        except StopIteration:
+            raise DataError(
+                f"{self._name} gave {self._ready.position} batches and has no more; a feed must "
+                "not end before the run does: begin anew, or lower the number of steps"
+            ) from None
 
     def __enter__(self) -> Self:
         return self
