@@ -24,16 +24,16 @@ import jax.numpy as jnp
 import numpy as np
 import torch
 import torch.nn.functional as F
-from aninfonce_jax.mesh import make_mesh, replicated
 from timing import interleave, ratio
 from torch import Tensor, nn
 from tpu_images import make_experiment
 
 from aninfonce_jax.config import from_dict
+from aninfonce_jax.config.file import load_config
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
-from aninfonce_jax.main import load_config
 from aninfonce_jax.models.resnet import DEPTHS, IMAGENET_MEAN, IMAGENET_STD
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.state import Experiment
 from aninfonce_jax.training.step import make_train_step
 from aninfonce_jax.types import Array, PyTree, Weights
@@ -45,9 +45,9 @@ Run = Callable[[], object]
 
 def our_parts(experiment: Experiment, images: np.ndarray) -> dict[str, Run]:
     """Returns functions that do a step of ours, and parts of it."""
-    mesh = make_mesh(1)
+    mesh = Placement.local(1)
     step = make_train_step(experiment, mesh)
-    state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    state = jax.jit(experiment.init_state, out_shardings=mesh.whole)()
     weights = jax.tree.map(jnp.copy, state.weights)
     count = len(images)
     batch = jax.device_put(

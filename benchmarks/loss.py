@@ -39,12 +39,12 @@ def our_loss(strategy, rows, keys, devices, concentration):
     """Returns a compiled value and gradient of ours."""
     import jax
     import jax.numpy as jnp
-    from aninfonce_jax.mesh import DATA_AXIS, make_mesh
     from jax.sharding import PartitionSpec as P
 
     import aninfonce_jax as an
+    from aninfonce_jax.placement import Placement
 
-    mesh = make_mesh(devices)
+    mesh = Placement.local(devices)
     on_mesh = jax.NamedSharding(mesh, P(DATA_AXIS))
     draw = jax.jit(
         lambda key, count: jax.random.normal(key, (count, DIM)),

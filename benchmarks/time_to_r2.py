@@ -14,14 +14,14 @@ import argparse
 import time
 
 import jax
-from aninfonce_jax.mesh import make_mesh, replicated
 from timing import interleave, ratio
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax.build import build_experiment
+from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.evaluation.runner import make_evaluate
-from aninfonce_jax.main import load_config
-from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.step import make_train_step
 
 VARIANTS = {"ours": "bimodal", "paper": "recipe"}
@@ -34,16 +34,16 @@ def recipe_config(recipe: str) -> Config:
 
 def start(config: Config):
     """Returns the experiment, its compiled step and its first state."""
-    mesh = make_mesh(1)
+    mesh = Placement.local(1)
     experiment = build_experiment(config)
-    state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    state = jax.jit(experiment.init_state, out_shardings=mesh.whole)()
     return experiment, make_train_step(experiment, mesh), state
 
 
 def time_to_goal(recipe: str) -> None:
     config = recipe_config(recipe)
     experiment, step, state = start(config)
-    evaluate = make_evaluate(experiment, make_mesh(1))
+    evaluate = make_evaluate(experiment, Placement.local(1))
     done, seconds, dispatch = 0, 0.0, config_lib.dispatch_steps(config)
     mean_is_there = False
     step = step.lower(state, None, dispatch).compile()

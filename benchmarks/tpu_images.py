@@ -24,19 +24,18 @@ import time
 import jax
 import jax.numpy as jnp
 import numpy as np
-from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
 from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh
 from jax.stages import Compiled
 from tpu import CHIPS, COLLECTIVES
 
 from aninfonce_jax.config import from_dict
+from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.augment import preset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.pipeline import ImageBatch, Loading
 from aninfonce_jax.data.source import Example
-from aninfonce_jax.main import load_config
 from aninfonce_jax.sources.images import ImagePairs
 from aninfonce_jax.training.state import Experiment, assemble
 from aninfonce_jax.training.step import make_train_step
@@ -76,7 +75,7 @@ def make_experiment(config: Config) -> Experiment:
 def compile_step(config: Config, mesh: Mesh) -> Compiled:
     """Compiles a training step for abstract arguments that lie as the loop lays them."""
     experiment = make_experiment(config)
-    whole, rows = replicated(mesh), batch_sharding(mesh)
+    whole, rows = mesh.whole, mesh.split
 
     def on_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole)

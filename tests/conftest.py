@@ -76,7 +76,7 @@ SMALL = {
 }
 
 
-# What a run on pictures changes of it.
+# What a run on images changes of it.
 SMALL_IMAGES = {
     "source.kind": "images",
     "source.dataset": "folder",
@@ -100,9 +100,19 @@ SMALL_IMAGES = {
 }
 
 
+def _nested(flat: dict[str, object]) -> dict[str, object]:
+    """Returns dotted names with their values as a config file would have them."""
+    sections: dict[str, dict[str, object]] = {}
+    for name, value in flat.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
+    return {section: _nested(x) if "" not in x else x[""] for section, x in sections.items()}
+
+
 def _config_with(base: dict[str, object], changes: dict[str, object]) -> Config:
+    """Returns the run of a config file and a command line: a changed kind drops what it must."""
     changed = {name.replace("__", "."): value for name, value in changes.items()}
-    (run,) = config_lib.resolve({}, base | changed).runs.values()
+    (run,) = config_lib.resolve(_nested(base), changed).runs.values()
     return run
 
 
@@ -118,8 +128,8 @@ def small_config():
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory):
-    """Sixty pictures of two classes to train on, and twenty to test on."""
-    root = tmp_path_factory.mktemp("pictures")
+    """Sixty images of two classes to train on, and twenty to test on."""
+    root = tmp_path_factory.mktemp("images")
     write_folder(root, {"train": {"a": 30, "b": 30}, "test": {"a": 10, "b": 10}})
     return root
 
@@ -132,7 +142,7 @@ def _image_config_with(folder: Path, changes: dict[str, object]) -> Config:
 
 @pytest.fixture
 def image_config(image_folder):
-    """Builds the config of a small run on pictures, with dotted keys changed."""
+    """Builds the config of a small run on images, with dotted keys changed."""
 
     def build(**changes: object) -> Config:
         return _image_config_with(image_folder, changes)

@@ -28,7 +28,7 @@ class HeldOutPairs:
     def __init__(self, experiment: Experiment, placement: Placement) -> None:
         self._experiment = experiment
         self._placement = placement
-        self._source: Source | None = experiment.source.held_out()
+        self._source: Source | None = experiment.source.held_out(experiment.batch_size)
         self._root = rng.stream(experiment.seed, _STREAM)
         self._losses = self._over_batches(self._loss)
         self._embed = jax.jit(self._embedded)
@@ -60,7 +60,7 @@ class HeldOutPairs:
     def _perfect_losses(self) -> np.ndarray | None:
         """Returns the losses of a perfect encoder, where they are known; computed once."""
         latents = self._experiment.source.known.latents
-        if self._floors is None and latents is not None and latents.score is not None:
+        if self._floors is None and latents is not None:
             floor = self._experiment.objective.floor(latents.score)
             if floor is not None:
                 perfect = self._over_batches(lambda _, pairs, key: floor(*_latents(pairs)))
@@ -117,8 +117,11 @@ class HeldOutPairs:
 
 
 def _latents(pairs: Pairs) -> tuple[Array, Array]:
-    assert pairs.latents1 is not None
-    assert pairs.latents2 is not None
+    if pairs.latents1 is None or pairs.latents2 is None:
+        raise ValueError(
+            "a source that knows the true score of its pairs must give their latents: set "
+            "latents1 and latents2 of its Pairs, or leave out Latents.score"
+        )
     return pairs.latents1, pairs.latents2
 
 

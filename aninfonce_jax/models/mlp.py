@@ -98,7 +98,8 @@ class MLP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array) -> Array:
-        """Maps observations [batch, features] to embeddings [batch, dim]."""
+        """Maps observations [batch, ...], which are flattened, to embeddings [batch, dim]."""
+        x = x.reshape(len(x), -1)
         act = ACTIVATIONS[self.activation]
         inits = self._kernel_inits(x.shape[-1])
         for width, kernel_init in zip(self.widths, inits, strict=False):

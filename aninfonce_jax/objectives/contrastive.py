@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from aninfonce_jax.losses import contrast
-from aninfonce_jax.losses.scale import Strategy
+from aninfonce_jax.losses.plan import Strategy
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.models.heads import Transform, from_positive, to_positive
 from aninfonce_jax.objectives.objective import Encode, Metrics, Objective, join_views, split_views
@@ -130,9 +130,9 @@ class InfoNCE(Contrastive):
             return None
         return jnp.broadcast_to(to_positive(params["concentration"], "exp"), (dim,))
 
-    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array] | None:
+    def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array] | None:
         """Returns the loss of the true score; None with hard negatives, which others minimise."""
-        return None if self.hardness else _perfect_loss(score, self.negatives)
+        return None if self.hardness or score is None else _perfect_loss(score, self.negatives)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,9 +184,9 @@ class AnInfoNCE(Contrastive):
         del dim
         return self._positive(params)
 
-    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array] | None:
+    def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array] | None:
         """Returns the loss of the true score; None with hard negatives, which others minimise."""
-        return None if self.hardness else _perfect_loss(score, self.negatives)
+        return None if self.hardness or score is None else _perfect_loss(score, self.negatives)
 
     def _positive(self, params: Params) -> Array:
         return to_positive(params["concentration"], self.concentration_transform)
@@ -224,12 +224,14 @@ class LpLoss(Contrastive):
         """Returns the loss of an anchor to which all its keys are alike."""
         return 0.0 if self.reduction == "logmeanexp" else super().chance(batch_size)
 
-    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array] | None:
+    def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array] | None:
         """Returns the loss of the true score; None for means over the keys alone.
 
         In batches of practical sizes other scores make those smaller.
         """
-        return None if self.reduction == "logmeanexp" else _perfect_loss(score, self.negatives)
+        if score is None or self.reduction == "logmeanexp":
+            return None
+        return _perfect_loss(score, self.negatives)
 
 
 def _settings(objective: InfoNCE | AnInfoNCE) -> dict[str, Any]:

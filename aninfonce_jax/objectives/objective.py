@@ -51,7 +51,7 @@ class Objective(abc.ABC):
         del params, dim
         return None
 
-    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array] | None:
+    def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array] | None:
         """Returns the loss of a perfect encoder: the floor under every run.
 
         The best possible score of a pair is log p(z⁺|z) - log q(z⁺) up to a function of z,
@@ -61,7 +61,8 @@ class Objective(abc.ABC):
         d = 10 they move the best Λ̂ by up to 3 %, the floor by less than 0.01.
 
         Args:
-          score: of the source's conditional, where its anchors are uniform.
+          score: of the source's conditional, where its anchors are uniform; None where it is
+            not known.
 
         Returns:
           A function from the latents of both views [batch, dim] to the floor's estimate, or

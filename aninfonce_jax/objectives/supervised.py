@@ -24,7 +24,7 @@ class Supervised(Objective):
         latents = jnp.stack([pairs.latents1, pairs.latents2])
         return jnp.mean(jnp.sum(jnp.square(embeddings - latents), axis=-1)), {}
 
-    def floor(self, score: PowerScore) -> Callable[[Array, Array], Array]:
-        """Returns zero: a perfect encoder makes no error."""
+    def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array]:
+        """Returns zero: a perfect encoder makes no error, whatever the score."""
         del score
         return lambda latents1, latents2: jnp.zeros(())

@@ -46,6 +46,7 @@ def write_preview(sheet: PairSheet, path: pathlib.Path) -> pathlib.Path:
     drawn = _draw_sheet(headings, tiles, words, sheet.title)
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+    path.parent.mkdir(parents=True, exist_ok=True)
     return write_bytes(path, buffer.getvalue())
 
 

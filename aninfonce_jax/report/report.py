@@ -5,6 +5,7 @@ Whatever is missing there is shown as missing; the same files always give the sa
 
 import importlib.resources
 import math
+import os
 import pathlib
 from collections.abc import Callable, Sequence
 
@@ -47,7 +48,9 @@ _SECTIONS: Sequence[Callable[[Comparison, pathlib.Path], Section | None]] = (
 _OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
 
 
-def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> pathlib.Path:
+def write_report(
+    workdirs: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
+) -> pathlib.Path:
     """Writes `report.html` and its figures as PNG and SVG.
 
     Args:
@@ -63,10 +66,11 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
-    unique = {path.resolve(): path for path in workdirs}
+    output = pathlib.Path(output)
+    unique = {path.resolve(): path for path in map(pathlib.Path, workdirs)}
     runs = [read_workdir(path) for path in unique.values()]
+    workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
-        workdir_lib.check_entries(output)
         page = _write(runs, output)
     for problem in (problem for run in runs for problem in run.problems):
         warn(problem)

@@ -91,8 +91,10 @@ class ImagePairs(Source):
         view1, view2 = (augment(k, images, self.spec)[0] for k in jax.random.split(key))
         return Pairs(view1, view2)
 
-    def held_out(self) -> "ImagePairs":
-        """Returns pairs of the test images."""
+    def held_out(self, batch_size: int) -> "ImagePairs | None":
+        """Returns pairs of the test images; None if they are fewer than a batch."""
+        if len(self.test) < batch_size:
+            return None
         return dataclasses.replace(self, train=self.test)
 
     def plain_views(self, batch: ImageBatch) -> Array:

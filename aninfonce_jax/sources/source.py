@@ -161,7 +161,7 @@ class PairSheet(NamedTuple):
 
     Attributes:
       title: what the pairs are.
-      columns: heading -> one picture [height, width, 3] for each pair, and a caption each.
+      columns: heading -> one image [height, width, 3] for each pair, and a caption each.
     """
 
     title: str
@@ -213,12 +213,12 @@ class Source(abc.ABC):
         """
         raise NotImplementedError(f"{self.name} says that it is fed, but has no feed")
 
-    def held_out(self) -> "Source | None":
-        """Returns a source of pairs that training does not see; None if there is none.
+    def held_out(self, batch_size: int) -> "Source | None":
+        """Returns a source of pairs that training does not see; None if they fill no batch.
 
         A source that is not fed draws fresh pairs by fresh keys: it is its own.
         """
-        return self if self.fed(1) is None else None
+        return self if self.fed(batch_size) is None else None
 
     def preview(self, key: Array, count: int) -> PairSheet | None:
         """Returns some held-out pairs to look at, where they can be drawn; None elsewhere."""

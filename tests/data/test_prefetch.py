@@ -4,11 +4,10 @@ import time
 import jax
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import DATA_AXIS, make_mesh
-from jax.sharding import NamedSharding, PartitionSpec
 
 from aninfonce_jax.data.pipeline import ImageBatch
-from aninfonce_jax.data.prefetch import Prefetch, to_devices
+from aninfonce_jax.data.prefetch import Prefetch
+from aninfonce_jax.placement import Placement
 
 
 def test_batches_come_in_order_and_the_position_counts_what_was_handed_out():
@@ -69,8 +68,7 @@ def test_waiting_is_measured():
 
 
 def test_images_arrive_on_the_devices_as_bytes():
-    mesh = make_mesh()
-    sharding = NamedSharding(mesh, PartitionSpec(DATA_AXIS))
+    placement = Placement.local()
     rng = np.random.default_rng(0)
     host = [
         ImageBatch(
@@ -81,11 +79,11 @@ def test_images_arrive_on_the_devices_as_bytes():
         )
         for _ in range(3)
     ]
-    with Prefetch(host, to_devices(sharding)) as batches, jax.transfer_guard("disallow"):
+    with Prefetch(host, placement.put_rows) as batches, jax.transfer_guard("disallow"):
         device = list(batches)
     for batch, expected in zip(device, host, strict=True):
         assert batch.image.dtype == np.uint8
-        assert batch.image.sharding.is_equivalent_to(sharding, 4)
+        assert batch.image.sharding.is_equivalent_to(placement.split, 4)
         np.testing.assert_array_equal(batch.image, expected.image)
         np.testing.assert_array_equal(batch.mask, expected.mask)
 

@@ -5,15 +5,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aninfonce_jax.source.conditionals import (
-    Anisotropic,
-    Bimodal,
-    GeneralizedNormal,
-    Laplace,
-    Normal,
-    VonMisesFisher,
-    concentration_values,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from reference_densities import (
@@ -28,6 +19,15 @@ from reference_densities import (
     worst_deviation,
 )
 
+from aninfonce_jax.dgp.conditionals import (
+    Anisotropic,
+    Bimodal,
+    GeneralizedNormal,
+    Laplace,
+    Normal,
+    VonMisesFisher,
+    concentration_values,
+)
 from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
 
 COUNT = 60_000

@@ -4,15 +4,6 @@ import chex
 import jax
 import numpy as np
 import pytest
-from aninfonce_jax.source.conditionals import Laplace as LaplaceConditional
-from aninfonce_jax.source.conditionals import VonMisesFisher as VonMisesFisherConditional
-from aninfonce_jax.source.marginals import (
-    GeneralizedNormal,
-    Laplace,
-    Normal,
-    Uniform,
-    VonMisesFisher,
-)
 from reference_densities import (
     projected,
     quadrature_on_line,
@@ -21,6 +12,15 @@ from reference_densities import (
     worst_deviation,
 )
 
+from aninfonce_jax.dgp.conditionals import Laplace as LaplaceConditional
+from aninfonce_jax.dgp.conditionals import VonMisesFisher as VonMisesFisherConditional
+from aninfonce_jax.dgp.marginals import (
+    GeneralizedNormal,
+    Laplace,
+    Normal,
+    Uniform,
+    VonMisesFisher,
+)
 from aninfonce_jax.dgp.products import ProductConditional, ProductMarginal
 from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
 

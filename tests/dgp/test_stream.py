@@ -11,14 +11,11 @@ from reference_densities import quick_jit
 from scipy.optimize import root
 
 import aninfonce_jax as an
-from aninfonce_jax.config.schema import ConcentrationConfig, DgpConfig, MixingConfig
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.conditionals import Anisotropic
 from aninfonce_jax.dgp.mixing import draw_mixing
-from aninfonce_jax.dgp.spaces import Box, Real, Sphere
-from aninfonce_jax.dgp.stream import LatentProcess, build_process, sample_pairs
-
-QUICK_MIXING = MixingConfig(candidates=50)
+from aninfonce_jax.dgp.spaces import Box, Sphere
+from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
 
 
 def small_process(method="exact", dim=6):
@@ -57,25 +54,25 @@ def test_vmap_over_keys_and_processes():
     chex.assert_trees_all_close(jax.tree.map(lambda x: x[1], pairs), single, atol=1e-5)
 
 
-CONFIGS = {
-    "paper": DgpConfig(),
-    "shell": DgpConfig(sampler="paper", shell=0.2, radius=2.0),
-    "vmf": DgpConfig(conditional="vmf", marginal="vmf",
-                     concentration=ConcentrationConfig("constant")),
-    "bimodal": DgpConfig(conditional="bimodal", marginal="normal"),
-    "box": DgpConfig(space="box", conditional="generalized_normal", conditional_exponent=3.0),
-    "box laplace": DgpConfig(space="box", box_low=-1.0, marginal="generalized_normal",
-                             conditional="laplace"),
-    "real": DgpConfig(space="real", marginal="laplace", conditional="normal"),
-    "real bimodal": DgpConfig(space="real", marginal="normal", conditional="bimodal"),
-}  # fmt: skip
+def process_of(name):
+    """Of each kind that rejects draws, and so loops."""
+    bimodal = conditionals.concentration_values("bimodal", 4)
+    parts = {
+        "paper": (Sphere(4), marginals.Uniform(), Anisotropic(bimodal)),
+        "shell": (Sphere(4, 2.0), marginals.Uniform(), Anisotropic(bimodal, "paper", 0.2)),
+        "vmf": (
+            Sphere(4),
+            marginals.VonMisesFisher(1.0),
+            conditionals.VonMisesFisher(25.0),
+        ),
+        "box": (Box(4), marginals.Uniform(), conditionals.GeneralizedNormal(bimodal, 3.0)),
+    }
+    return LatentProcess(*parts[name], draw_mixing(jax.random.key(0), 4, candidates=50))
 
 
-# Those that reject draws, and so loop.
 @pytest.mark.parametrize("name", ["paper", "shell", "vmf", "box"])
 def test_same_key_gives_the_same_batch_on_any_number_of_devices(name):
-    config = dataclasses.replace(CONFIGS[name], mixing=QUICK_MIXING, dim=4)
-    process = build_process(config, jax.random.key(0))
+    process = process_of(name)
     key, size = jax.random.key(4), 512
 
     def sample_on(devices):
@@ -90,55 +87,6 @@ def test_same_key_gives_the_same_batch_on_any_number_of_devices(name):
         return jax.tree.map(np.asarray, pairs)
 
     chex.assert_trees_all_close(sample_on(1), sample_on(8), atol=1e-6)
-
-
-@pytest.mark.parametrize("name", CONFIGS)
-def test_a_process_is_built_from_its_config(name):
-    config = dataclasses.replace(CONFIGS[name], mixing=QUICK_MIXING, dim=4)
-    process = build_process(config, jax.random.key(0))
-    spaces = {"sphere": Sphere(4, config.radius), "box": Box(4, config.box_low), "real": Real(4)}
-    assert process.space == spaces[config.space]
-    kinds = {
-        "anisotropic": "Anisotropic",
-        "vmf": "VonMisesFisher",
-        "normal": "Normal",
-        "laplace": "Laplace",
-        "generalized_normal": "GeneralizedNormal",
-        "bimodal": "Bimodal",
-        "uniform": "Uniform",
-    }
-    assert type(process.marginal).__name__ == kinds[config.marginal]
-    assert type(process.conditional).__name__ == kinds[config.conditional]
-    chex.assert_shape(process.mixing.weights, (3, 4, 4))
-    anchors, _ = process.anchors(jax.random.key(1), 16)
-    chex.assert_tree_all_finite(anchors)
-    if config.conditional == "anisotropic":
-        assert process.conditional.method == config.sampler
-        assert process.conditional.shell == config.shell
-        assert process.conditional.concentration.tolist() == [25.0, 25.0, 5.0, 5.0]
-
-
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (
-            DgpConfig(
-                sampler="paper", shell=1e-3, concentration=ConcentrationConfig("constant", 1e-6)
-            ),
-            r"Λ from 1e-06 to 1e-06 with shell = 0\.001 .* use method='exact'",
-        ),
-        (DgpConfig(conditional="vmf"), "Conditional 'vmf' has a single concentration"),
-        (DgpConfig(space="real", conditional="normal"), "real space has no uniform distribution"),
-        (DgpConfig(space="box"), "anisotropic conditional is defined on a sphere, got Box"),
-        (
-            DgpConfig(concentration=ConcentrationConfig("explicit", values=(1.0, 2.0))),
-            "expected 10 values, got 2",
-        ),
-    ],
-)
-def test_impossible_configs_are_refused_before_anything_is_sampled(config, message):
-    with pytest.raises(ValueError, match=message):
-        build_process(dataclasses.replace(config, mixing=MixingConfig(layers=0)), jax.random.key(0))
 
 
 def test_an_empty_batch_is_refused():

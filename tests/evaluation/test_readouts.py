@@ -1,30 +1,25 @@
-import csv
 import dataclasses
-import json
 import shutil
 
 import jax
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import make_mesh
 
-from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.data.interventions import READOUTS
+from aninfonce_jax.data.interventions import AVERAGED, READOUTS
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
-from aninfonce_jax.files import write_json
-from aninfonce_jax.report.table import AVERAGED
-from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.placement import Placement
 
 
 def scores_of(config, devices, full):
     experiment = build_experiment(config)
-    evaluate = runner.make_evaluate(experiment, make_mesh(devices))
+    evaluate = runner.make_evaluate(experiment, Placement.local(devices))
     return evaluate(jax.jit(experiment.init_state)().weights, full=full)
 
 
-def test_monitors_do_not_depend_on_the_mesh(image_config):
+def test_monitors_do_not_depend_on_the_devices(image_config):
     config = image_config()
     one, four = scores_of(config, 1, full=False), scores_of(config, 4, full=False)
     assert set(one) == set(four)
@@ -38,6 +33,7 @@ def test_monitors_do_not_depend_on_the_mesh(image_config):
         if name != "loss":  # of a single batch
             assert interval[0] <= one[name] <= interval[1], name
     assert found[0]["loss"] is None
+    assert one.pop("warnings") == four.pop("warnings")
     for name, value in one.items():
         np.testing.assert_allclose(value, four[name], rtol=1e-3, atol=1e-4, err_msg=name)
     assert one["chance"] == 0.5
@@ -63,16 +59,16 @@ def test_readouts_of_both_layers(image_config, strength, context):
     assert scores["unreadable_examples"] == 0
 
 
-def test_too_few_pictures_for_a_class_readout_are_a_clear_error(image_config):
+def test_too_few_images_for_a_class_readout_are_a_clear_error(image_config):
     with pytest.raises(ConfigError, match=r"eval.train_examples=2 is too few for a class"):
         scores_of(image_config(eval__train_examples=2), 1, full=False)
 
 
-def test_what_the_test_pictures_can_t_give_is_missing_or_counted(
+def test_what_the_test_images_can_t_give_is_missing_or_counted(
     image_config, image_folder, tmp_path
 ):
-    folder = shutil.copytree(image_folder, tmp_path / "pictures")
-    (folder / "test" / "a" / "broken.JPEG").write_bytes(b"not a picture")
+    folder = shutil.copytree(image_folder, tmp_path / "images")
+    (folder / "test" / "a" / "broken.JPEG").write_bytes(b"not an image")
     config = image_config(
         train__batch_size=24,
         source__folder=str(folder),
@@ -80,7 +76,7 @@ def test_what_the_test_pictures_can_t_give_is_missing_or_counted(
         eval__test_examples=0,
     )
     scores = scores_of(config, 1, full=False)
-    assert np.isnan(scores["loss"])  # 21 pictures fill no batch
+    assert np.isnan(scores["loss"])  # 21 images fill no batch
     assert scores["unreadable_examples"] == 1
     assert 0 <= scores["knn_accuracy"] <= 1
 
@@ -90,40 +86,14 @@ def test_a_readout_takes_whole_folders_though_they_are_sorted_by_class(image_con
     assert 0 <= scores["probe_accuracy"] <= 1
 
 
-def test_the_table_is_written_from_the_last_evaluation(image_config, tmp_path):
-    config = image_config(objective__kind="aninfonce_no_l2")
-    workdir_lib.claim(tmp_path, config)
-    row = dict.fromkeys([*READOUTS, "classes", "average"], 0.75)
-    readouts = {"backbone": row, "projector": row | {"grey": 0.5}}
-    strengths = {"backbone": {"hue": 0.1}, "projector": {"hue": 0.2}}
-    write_json(
-        tmp_path / workdir_lib.EVAL_FILE,
-        {"readouts": readouts, "strength_r2": strengths, "untrained": {"readouts": readouts}},
-    )
-    rows = runner.tabulate(tmp_path)
-    assert [(r["objective"], r["features"]) for r in rows][1] == (
-        "AnInfoNCE, no ℓ2 norm",
-        "projector",
-    )
-    with (tmp_path / "table1.csv").open() as file:
-        assert [r["grey"] for r in csv.DictReader(file)] == ["75.0", "50.0", "75.0", "50.0"]
-    assert json.loads((tmp_path / "table1.json").read_text())[0]["strength_r2"] == {"hue": 0.1}
-
-
-def test_a_run_on_a_process_has_no_table(small_config, tmp_path):
-    workdir_lib.claim(tmp_path, small_config())
-    write_json(tmp_path / workdir_lib.EVAL_FILE, {"r2": 0.5})
-    assert runner.tabulate(tmp_path) == []
-
-
-def test_pictures_without_labels_have_no_class_scores(image_config):
+def test_images_without_labels_have_no_class_scores(image_config):
     experiment = build_experiment(image_config())
     source = experiment.source
     unlabelled = Subset(source.train, np.arange(len(source.train)))
     unlabelled.class_names = ()
     source = dataclasses.replace(source, train=unlabelled)
     experiment = dataclasses.replace(experiment, source=source)
-    evaluate = runner.make_evaluate(experiment, make_mesh(1))
+    evaluate = runner.make_evaluate(experiment, Placement.local(1))
     scores = evaluate(jax.jit(experiment.init_state)().weights, full=False)
     assert "knn_accuracy" not in scores
     assert scores["effective_rank_backbone"] > 0

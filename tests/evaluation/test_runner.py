@@ -1,49 +1,28 @@
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import make_mesh
-from aninfonce_jax.training.objective import build_objective
 
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.build import build_experiment
+from aninfonce_jax.dgp import conditionals, marginals
+from aninfonce_jax.dgp.spaces import Box
+from aninfonce_jax.dgp.stream import LatentProcess
 from aninfonce_jax.evaluation import runner
+from aninfonce_jax.models.encoder import FunctionEncoder
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.sources.images import ImagePairs
+from aninfonce_jax.sources.process import ProcessSource
+from aninfonce_jax.sources.source import Known
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
-from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.types import Weights
 
-TRUTH = np.array([25.0, 25.0, 5.0, 5.0])
 
-
-def test_recovery_scores_tell_content_from_style():
-    latents = np.random.default_rng(0).normal(size=(500, 4))
-    features = latents @ np.linalg.qr(np.random.default_rng(1).normal(size=(4, 4)))[0]
-    scores = runner.recovery_scores(latents, features, TRUTH)
-    assert scores["r2_content"] == pytest.approx(1.0)
-    assert scores["r2_style"] == pytest.approx(1.0)
-    lost = latents * [1, 1, 0, 0] + np.random.default_rng(2).normal(size=(500, 4)) * [0, 0, 1, 1]
-    scores = runner.recovery_scores(latents, lost, TRUTH)
-    assert scores["r2_content"] == pytest.approx(1.0)
-    assert abs(scores["r2_style"]) < 0.1
-    assert scores["r2"] == pytest.approx(np.mean(scores["r2_per_factor"]))
-
-
-def test_equal_concentrations_have_no_style():
-    latents = np.random.default_rng(0).normal(size=(100, 3))
-    scores = runner.recovery_scores(latents, latents, np.full(3, 5.0))
-    assert "r2_style" not in scores
-    assert "r2_content" not in scores
-
-
-class Perfect:
-    """An encoder that inverts the mixing exactly."""
-
-    def __init__(self, mixing):
-        self.mixing = mixing
-
-    def apply(self, variables, observations):
-        del variables
-        return self.mixing.inverse(observations)
+def scores_of(experiment, full=True):
+    weights = jax.jit(experiment.init_state)().weights
+    return runner.make_evaluate(experiment, Placement.local(1))(weights, full=full)
 
 
 def test_a_perfect_encoder_scores_perfectly(small_config):
@@ -55,14 +34,10 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
         objective__concentration_start=9.0,
     )
     built = build_experiment(config)
-    experiment = type(built)(
-        config,
-        built.source,
-        Perfect(built.source.mixing),
-        build_objective(config.objective, config.source.dim),
-        built.optimizer,
-    )
-    evaluate = runner.make_evaluate(experiment, make_mesh(1))
+    mixing = built.source.process.mixing
+    perfect = FunctionEncoder(lambda key, x: {}, lambda params, x: mixing.inverse(x))
+    experiment = dataclasses.replace(built, encoder=perfect)
+    evaluate = runner.make_evaluate(experiment, Placement.local(1))
     free = jnp.log(jnp.array([5.0, 9.0, 5.0, 9.0]))
     scores = evaluate(Weights({"encoder": {}, "objective": {"concentration": free}}, {}), full=True)
     assert scores["r2"] == pytest.approx(1.0, abs=1e-6)
@@ -76,30 +51,9 @@ def test_a_perfect_encoder_scores_perfectly(small_config):
     assert scores["loss"] > scores["loss_floor"]
 
 
-def test_eval_mode_needs_a_run_and_a_checkpoint(small_config, tmp_path):
-    with pytest.raises(ConfigError, match="is not the work directory of a run"):
-        runner.evaluate_checkpoint(tmp_path, {})
-    workdir_lib.claim(tmp_path, small_config())
-    with pytest.raises(FileNotFoundError, match="has no checkpoint yet; train it first"):
-        runner.evaluate_checkpoint(tmp_path, {})
-
-
-def test_scores_of_a_later_step_are_not_replaced(tmp_path):
-    workdir_lib.write_config(tmp_path, {"seed": 0}, "")
-    config_hash = workdir_lib.read_saved(tmp_path).hash
-    restored = Restored(4, {}, {"config_hash": config_hash}, {}, ("step 8: damaged, not used",))
-    runner._check_replaces(tmp_path, config_hash, restored)
-    workdir_lib.write_eval(tmp_path, {"step": 8}, config_hash, None)
-    with pytest.raises(CheckpointError, match=r"scores of step 8, .* step 4 \(step 8: damaged"):
-        runner._check_replaces(tmp_path, config_hash, restored)
-    with pytest.raises(CheckpointError, match="put back the file that does not belong"):
-        runner._check_replaces(tmp_path, "another", restored)
-
-
 def test_scores_along_a_run_use_the_same_data(small_config):
-    config = small_config()
-    experiment = build_experiment(config)
-    evaluate = runner.make_evaluate(experiment, make_mesh(1))
+    experiment = build_experiment(small_config())
+    evaluate = runner.make_evaluate(experiment, Placement.local(1))
     weights = jax.jit(experiment.init_state)().weights
     scores = evaluate(weights, full=False)
     assert evaluate(weights, full=False) == scores
@@ -107,9 +61,65 @@ def test_scores_along_a_run_use_the_same_data(small_config):
 
 
 def test_what_is_not_learned_is_not_scored(small_config):
-    config = small_config(objective__kind="infonce")
-    experiment = build_experiment(config)
-    weights = jax.jit(experiment.init_state)().weights
-    scores = runner.make_evaluate(experiment, make_mesh(1))(weights, full=True)
+    scores = scores_of(build_experiment(small_config(objective__kind="infonce")))
     assert not {"concentration", "concentration_error"} & scores.keys()
     assert "block_energy" in scores
+
+
+def test_a_supervised_run_has_its_floor_whatever_the_process(small_config):
+    scores = scores_of(build_experiment(small_config(objective__kind="supervised")))
+    assert scores["loss_floor"] == 0
+    assert scores["loss_above_floor"] == scores["loss"]
+
+
+class UnknownPairs(ProcessSource):
+    known = Known()
+
+
+def test_pairs_of_which_nothing_is_known_are_scored_by_loss_and_collapse(small_config):
+    built = build_experiment(small_config())
+    scores = scores_of(dataclasses.replace(built, source=UnknownPairs(built.source.process)))
+    assert {"loss", "concentration", "effective_rank_embedding", "spread_min"} <= scores.keys()
+    assert not {"r2", "loss_floor", "knn_accuracy", "readouts", "unreadable_examples"} & set(scores)
+    assert scores["effective_rank_embedding"] > 1
+    assert len(scores["concentration"]) == len(scores["spread"]) == 4
+
+
+def decode(latents):
+    """Images [n, 16, 16, 3] whose channels are the latents and their sum."""
+    channels = jnp.concatenate([latents, latents.sum(axis=1, keepdims=True)], axis=1)
+    return jnp.broadcast_to(channels[:, None, None, :], (len(latents), 16, 16, 3))
+
+
+class DecodedLatents(ImagePairs):
+    """Images that also have known latents."""
+
+    @property
+    def known(self):
+        process = LatentProcess(
+            Box(2), marginals.Uniform(), conditionals.Normal([4.0, 1.0]), decode
+        )
+        latents = dataclasses.replace(ProcessSource(process).known.latents, score=None)
+        return dataclasses.replace(super().known, latents=latents)
+
+
+def test_a_source_that_knows_two_kinds_is_scored_by_both(image_config):
+    built = build_experiment(image_config(eval__readout_examples=16))
+    built = dataclasses.replace(built, evaluation=dataclasses.replace(built.evaluation, samples=64))
+    source = DecodedLatents(**vars(built.source))
+    scores = scores_of(dataclasses.replace(built, source=source), full=False)
+    assert {"r2", "mcc_pearson", "knn_accuracy", "effective_rank_backbone"} <= scores.keys()
+    assert scores["concentration_true"] == [4.0, 1.0]
+    # Eight embeddings for two factors: Λ̂ has no counterpart.
+    assert "concentration_error" not in scores
+    assert len(scores["concentration"]) == 8
+
+
+def test_scores_of_a_later_step_are_not_replaced(tmp_path):
+    workdir_lib.write_config(tmp_path, {"seed": 0}, "")
+    config_hash = workdir_lib.read_saved(tmp_path).hash
+    restored = Restored(4, {}, {}, {}, ("step 8: damaged, not used",))
+    runner._check_replaces(tmp_path, config_hash, restored)
+    workdir_lib.write_eval(tmp_path, {"step": 8}, config_hash, None)
+    with pytest.raises(CheckpointError, match=r"scores of step 8, .* step 4 \(step 8: damaged"):
+        runner._check_replaces(tmp_path, config_hash, restored)

@@ -5,11 +5,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import batch_sharding, make_mesh
 from flax import linen as nn
 from jax import lax
 
 from aninfonce_jax.models.convolution import SMALL_MAP, convolve, max_pool
+from aninfonce_jax.placement import Placement
 
 NUMBERS = ("NHWC", "HWIO", "NHWC")
 
@@ -66,10 +66,10 @@ def test_convolution_of_maps_that_are_not_square():
 
 
 def test_a_split_batch():
-    mesh = make_mesh()
-    assert mesh.size == 8
+    placement = Placement.local()
+    assert placement.size == 8
     x, kernel, cotangent = draw(2, 3, 1)
-    split = jax.device_put((x, cotangent), batch_sharding(mesh))
+    split = jax.device_put((x, cotangent), placement.split)
     given = run(convolve, split[0], kernel, split[1], 1)
     assert len(given[0].addressable_shards) == 8
     chex.assert_trees_all_close(

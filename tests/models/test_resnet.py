@@ -5,19 +5,20 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import make_mesh, replicated
 from flax import traverse_util
 
 from aninfonce_jax.models import resnet
 from aninfonce_jax.models.resnet import (
     IMAGENET_MEAN,
     IMAGENET_STD,
-    ImageEncoder,
+    LAYERS,
+    ProjectedResNet,
     Projector,
     ResidualBlock,
     ResNet,
     standardise,
 )
+from aninfonce_jax.placement import Placement
 
 TINY = ResNet(18, "cifar", width=0.125)
 
@@ -212,7 +213,7 @@ def test_remat_changes_no_gradient_of_a_bottleneck(monkeypatch):
 
 
 def kept_for_gradients(model):
-    """Bytes that the forward pass of eight pictures leaves for the backward pass."""
+    """Bytes that the forward pass of eight images leaves for the backward pass."""
     x = jax.ShapeDtypeStruct((8, 224, 224, 3), jnp.float32)
     _, variables = abstract(model, x.shape)
 
@@ -243,14 +244,14 @@ def test_bfloat16_is_close_to_float32():
 
 
 def test_norms_see_the_global_batch():
-    mesh = make_mesh()
-    assert mesh.size == 8
+    placement = Placement.local()
+    assert placement.size == 8
     variables, x = tiny_variables(), images()
     # Each device's image differs in brightness: statistics of its own would be far off.
     x = x * jnp.linspace(0.1, 1, 8).reshape(8, 1, 1, 1)
-    sharded = jax.device_put(x, jax.sharding.NamedSharding(mesh, jax.P(*mesh.axis_names)))
+    sharded = jax.device_put(x, placement.split)
     assert len(sharded.addressable_shards) == 8
-    result = run(jax.device_put(variables, replicated(mesh)), sharded, train=True)
+    result = run(jax.device_put(variables, placement.whole), sharded, train=True)
     expected = run(variables, x, train=True)
     chex.assert_trees_all_close(result, expected, rtol=1e-3, atol=1e-4)
     own, _ = run(variables, jnp.repeat(x[:1], 8, axis=0), train=True)
@@ -354,8 +355,8 @@ def test_projector(widths, dtype, norm):
     np.testing.assert_allclose(embeddings, expected, rtol=tolerance, atol=tolerance)
 
 
-def test_image_encoder():
-    encoder = ImageEncoder(TINY, Projector((16,), 4, norm=True))
+def test_a_projector_follows_the_backbone():
+    encoder = ProjectedResNet(TINY, Projector((16,), 4, norm=True))
     x = images()
     shapes = jax.eval_shape(encoder.init, jax.random.key(0), x)
     assert set(shapes["params"]) == set(shapes["batch_stats"]) == {"backbone", "projector"}
@@ -366,23 +367,14 @@ def test_image_encoder():
     }
     chex.assert_trees_all_equal_shapes_and_dtypes(variables, shapes)
 
-    @jax.jit
-    def apply(variables):
-        plain = {kind: {"backbone": tree["backbone"]} for kind, tree in variables.items()}
-        return (
-            encoder.apply(variables, x, method="both"),
-            encoder.apply(variables, x),
-            ImageEncoder(TINY, None).apply(plain, x),
-        )
-
-    (features, embeddings), alone, plain = apply(variables)
+    layers = jax.jit(encoder.apply)(variables, x)
+    assert set(layers) == set(LAYERS)
+    features, embeddings = (layers[name] for name in LAYERS)
     chex.assert_shape((features, embeddings), [(8, 64), (8, 4)])
     expected, _ = run(of_backbone, x)
     chex.assert_trees_all_close(features, expected, rtol=1e-4)
-    chex.assert_trees_all_close(plain, expected, rtol=1e-4)
     projected = encoder.projector.apply(of_projector, features, train=False)
     chex.assert_trees_all_close(embeddings, projected, rtol=1e-4, atol=1e-5)
-    chex.assert_trees_all_close(alone, projected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

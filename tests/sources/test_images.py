@@ -2,65 +2,129 @@ import chex
 import jax
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import batch_sharding, make_mesh
 
-from aninfonce_jax.config.schema import DataConfig
+from aninfonce_jax.build import build_image_pairs
+from aninfonce_jax.config.schema import ImagesConfig
+from aninfonce_jax.data.interventions import AVERAGED, READOUTS
 from aninfonce_jax.data.source import DataError
-from aninfonce_jax.sources.images import build_image_pairs, choose
+from aninfonce_jax.placement import Placement, Rows
+
+
+def open_images(folder, **settings):
+    config = {"dataset": "folder", "folder": str(folder), "image_size": 16} | settings
+    return build_image_pairs(ImagesConfig(**config))
 
 
 @pytest.fixture
 def source(image_folder):
-    return build_image_pairs(DataConfig("folder", str(image_folder), image_size=16))
+    return open_images(image_folder)
 
 
-def pictures(source, count=8):
-    with source.training_batches(count, seed=0) as batches:
-        return next(batches).image
+def batch_of(source, count=8):
+    with source.open_feed(Rows(count), seed=0, step=0) as feed:
+        return next(feed)
 
 
-def test_a_pair_is_two_different_views_of_each_picture(source):
-    pairs = source.pairs(jax.random.key(0), pictures(source))
+def ids(examples):
+    return [examples.images[i].id for i in range(len(examples))]
+
+
+def labels(examples, count=20):
+    return {examples.images[i].label for i in range(count)}
+
+
+def test_a_pair_is_two_different_views_of_each_image(source):
+    batch = batch_of(source)
+    pairs = source.pairs(jax.random.key(0), batch, 8)
     chex.assert_shape((pairs.view1, pairs.view2), (8, 16, 16, 3))
     chex.assert_type((pairs.view1, pairs.view2), np.float32)
     assert (np.abs(pairs.view1 - pairs.view2).max(axis=(1, 2, 3)) > 0.01).all()
-    again = source.pairs(jax.random.key(0), pictures(source))
-    chex.assert_trees_all_equal(pairs, again)
+    chex.assert_trees_all_equal(pairs, source.pairs(jax.random.key(0), batch_of(source), 8))
+    assert pairs.latents1 is pairs.latents2 is None
 
 
-def test_pairs_do_not_depend_on_the_mesh(source):
-    images, key = pictures(source), jax.random.key(3)
-    spread = jax.device_put(images, batch_sharding(make_mesh(8)))
-    one, eight = jax.jit(source.pairs)(key, images), jax.jit(source.pairs)(key, spread)
+def test_pairs_do_not_depend_on_the_devices(source):
+    batch, key = batch_of(source), jax.random.key(3)
+    spread = Placement.local(8).put_rows(batch)
+    make = jax.jit(source.pairs, static_argnums=2)
+    one, eight = make(key, batch, 8), make(key, spread, 8)
     chex.assert_trees_all_close(jax.device_get(one), jax.device_get(eight), atol=1e-6)
 
 
-def test_plain_views_are_the_pictures(source):
-    images = pictures(source)
-    np.testing.assert_allclose(source.plain_views(images), images / np.float32(255), atol=1e-6)
+def test_what_is_fed_has_the_shapes_that_were_told(source):
+    batch = batch_of(source)
+    chex.assert_trees_all_equal_shapes_and_dtypes(
+        jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch), source.fed(8)
+    )
 
 
-def test_views_may_be_smaller_than_pictures(image_folder):
-    source = build_image_pairs(DataConfig("folder", str(image_folder), image_size=16, view_size=12))
-    chex.assert_shape(source.plain_views(pictures(source)), (8, 12, 12, 3))
+def test_held_out_pairs_are_of_the_test_images(source):
+    held_out = source.held_out(20)
+    assert held_out.train is source.test
+    assert len(held_out.train) == 20 != len(source.train)
+    assert source.held_out(21) is None
+
+
+def test_plain_views_are_the_images(source):
+    batch = batch_of(source)
+    np.testing.assert_allclose(source.plain_views(batch), batch.image / np.float32(255), atol=1e-6)
+
+
+def test_views_may_be_smaller_than_images(image_folder):
+    source = open_images(image_folder, view_size=12)
+    chex.assert_shape(source.plain_views(batch_of(source)), (8, 12, 12, 3))
     chex.assert_shape(source.example(), (2, 12, 12, 3))
 
 
 def test_what_is_chosen_is_fixed_and_comes_from_all_classes(source):
-    chosen = choose(source.train, 20, seed=1)
-    ids = [chosen[i].id for i in range(len(chosen))]
-    assert len(set(ids)) == 20
-    assert {chosen[i].label for i in range(20)} == {0, 1}
-    assert ids == [choose(source.train, 20, seed=1)[i].id for i in range(20)]
-    assert ids != [choose(source.train, 20, seed=2)[i].id for i in range(20)]
+    train = source.known.examples.train
+    chosen = train.choose(20, seed=1)
+    assert len(set(ids(chosen))) == len(chosen) == 20
+    assert labels(chosen) == {0, 1}
+    assert ids(chosen) == ids(train.choose(20, seed=1))
+    assert ids(chosen) != ids(train.choose(20, seed=2))
     for count in (0, 999):
-        whole = choose(source.train, count, seed=1)
-        assert sorted(whole[i].id for i in range(len(whole))) == sorted(
-            source.train[i].id for i in range(len(source.train))
-        )
-        assert {whole[i].label for i in range(20)} == {0, 1}
+        whole = train.choose(count, seed=1)
+        assert sorted(ids(whole)) == sorted(ids(train))
+        assert labels(whole) == {0, 1}
+
+
+def test_examples_come_once_each_with_their_labels(source):
+    test = source.known.examples.test
+    with test.batches(Rows(8)) as feed:
+        batches = list(feed)
+    keep = np.concatenate([batch.mask for batch in batches])
+    assert (len(batches), keep.sum()) == (3, 20)
+    found = np.concatenate([batch.label for batch in batches])[keep]
+    assert found.tolist() == [test.images[i].label for i in range(20)]
+
+
+def test_classes_and_every_augmentation_are_known(source):
+    known = source.known
+    assert known.latents is None
+    assert known.examples.classes == 2
+    assert known.interventions.names == READOUTS
+    assert known.interventions.averaged == AVERAGED
+    assert not known.interventions.has_strength("grey")
+    assert not known.interventions.occurs("blur")  # simclr_cifar has none
+    assert known.interventions.occurs("grey")
+    shown = known.interventions.intervene(
+        jax.random.key(0), batch_of(source), "grey", strength="upper", context="clean"
+    )
+    assert np.ptp(np.asarray(shown.without), axis=-1).max() > 0.01
+    np.testing.assert_allclose(np.ptp(np.asarray(shown.applied), axis=-1), 0, atol=1e-5)
+
+
+def test_a_preview_shows_test_images_beside_their_views(source):
+    sheet = source.preview(jax.random.key(0), 3)
+    assert sheet.title.endswith(", simclr_cifar, strength 1")
+    assert list(sheet.columns) == ["original", "view 1", "view 2"]
+    for images, captions in sheet.columns.values():
+        assert images.shape == (3, 16, 16, 3)
+        assert len(captions) == 3
+    assert sheet.columns["original"][1] == ["16 × 16 pixels"] * 3
 
 
 def test_a_missing_split_is_a_clear_error(image_folder):
     with pytest.raises(DataError, match="has no split 'dev'"):
-        build_image_pairs(DataConfig("folder", str(image_folder), test_split="dev"))
+        open_images(image_folder, test_split="dev")

@@ -1,4 +1,4 @@
-"""A run on pictures, through the loop that every run goes through."""
+"""A run on images, through the loop that every run goes through."""
 
 import json
 import os
@@ -9,19 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import make_mesh, replicated
 
-from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.build import build_experiment
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.training.feed import Feed
 from aninfonce_jax.training.step import make_train_step
 from aninfonce_jax.workdir import EVAL_FILE, read_metrics
 
 
-def make_evaluate(experiment, mesh):
+def make_evaluate(experiment, placement):
     """Scores that cost nothing; the real ones are tested with the evaluation."""
-    del mesh
+    del experiment, placement
 
     def evaluate(weights, *, full):
         state = jax.tree.leaves(weights.model_state)
@@ -33,16 +33,29 @@ def make_evaluate(experiment, mesh):
 
 def train(config, workdir):
     with StopSignal() as stop:
-        return loop.train(config, workdir, make_evaluate, stop=stop, progress_mode="off")
+        return loop.train(
+            build_experiment(config),
+            workdir,
+            make_evaluate,
+            placement=Placement.local(),
+            stop=stop,
+            progress="off",
+        )
 
 
 def steps(config, devices, count=2):
-    mesh = make_mesh(devices)
+    placement = Placement.local(devices)
     experiment = build_experiment(config)
-    step = make_train_step(experiment, mesh)
-    state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    step = make_train_step(experiment, placement)
+    state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
     losses = []
-    with experiment.open_feed(0, mesh) as feed:
+    with Feed(
+        experiment.source,
+        experiment.batch_size,
+        seed=experiment.seed,
+        step=0,
+        placement=placement,
+    ) as feed:
         for _ in range(count):
             state, metrics = step(state, next(feed), 1)
             losses.append(metrics["loss"])
@@ -102,13 +115,6 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
     # The scores of the untrained network outlive the session that took them.
     final = json.loads((tmp_path / "stopped" / EVAL_FILE).read_text())
     assert final["untrained"]["readouts"] == {"backbone": {"grey": 0.5}}
-
-
-def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):
-    with pytest.raises(ConfigError, match="does not exist"):
-        build_experiment(image_config(source__folder=str(tmp_path / "nowhere")))
-    with pytest.raises(ConfigError, match="batch_size=64 is more than the 60 pictures of"):
-        build_experiment(image_config(train__batch_size=64))
 
 
 @pytest.fixture

@@ -1,22 +1,24 @@
+import dataclasses
+
 import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from aninfonce_jax.mesh import make_mesh, replicated
-from aninfonce_jax.training.objective import join_views, split_views
 
 from aninfonce_jax import rng
-from aninfonce_jax.training.state import build_experiment
+from aninfonce_jax.build import build_experiment
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.sources.process import ProcessSource
 from aninfonce_jax.training.step import make_train_step
 from aninfonce_jax.types import Weights
 
 
 def run(config, devices, calls=2):
-    mesh = make_mesh(devices)
+    placement = Placement.local(devices)
     experiment = build_experiment(config)
-    step = make_train_step(experiment, mesh)
-    state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    step = make_train_step(experiment, placement)
+    state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
     losses = []
     for _ in range(calls):
         state, metrics = step(state, None, config.train.steps_per_dispatch)
@@ -54,12 +56,12 @@ def test_what_saves_memory_changes_no_result(small_config, change, devices):
 
 def test_how_steps_are_dealt_out_to_calls_changes_no_bit(small_config):
     config = small_config(train__steps_per_dispatch=5)
-    mesh = make_mesh(1)
+    placement = Placement.local(1)
     experiment = build_experiment(config)
-    step = make_train_step(experiment, mesh)
+    step = make_train_step(experiment, placement)
     ends, all_losses = [], []
     for counts in ([5, 2], [1, 2, 4], [3, 1, 3]):
-        state, losses = jax.jit(experiment.init_state, out_shardings=replicated(mesh))(), []
+        state, losses = jax.jit(experiment.init_state, out_shardings=placement.whole)(), []
         for count in counts:
             state, metrics = step(state, None, count)
             losses.extend(np.asarray(metrics["loss"])[:count])
@@ -92,16 +94,13 @@ def test_step_is_the_gradient_step_written_out(small_config):
     )
     experiment = build_experiment(config)
     start = jax.jit(experiment.init_state)()
-    pairs = jax.jit(lambda key: experiment.source.sample(key, config.train.batch_size))(
+    pairs = jax.jit(lambda key: experiment.source.pairs(key, None, config.train.batch_size))(
         rng.at_step(start.key, 0)
     )
 
     def loss(encoder_params):
         params = {**start.params, "encoder": encoder_params}
-        embeddings = experiment.encode(Weights(params, {}), join_views(pairs))
-        return experiment.objective(
-            params["objective"], *split_views(embeddings), pairs, make_mesh(1)
-        )[0]
+        return experiment.loss(Weights(params, {}), pairs, jax.random.key(0), Placement.local(1))
 
     grads = jax.jit(jax.grad(loss))(start.params["encoder"])
     expected = jax.tree.map(lambda p, g: p - rate * g, start.params["encoder"], grads)
@@ -111,10 +110,10 @@ def test_step_is_the_gradient_step_written_out(small_config):
 
 def test_state_is_donated_and_step_compiles_once(small_config):
     config = small_config()
-    mesh = make_mesh(1)
+    placement = Placement.local(1)
     experiment = build_experiment(config)
-    step = make_train_step(experiment, mesh)
-    first = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
+    step = make_train_step(experiment, placement)
+    first = jax.jit(experiment.init_state, out_shardings=placement.whole)()
     second, _ = step(first, None, 2)
     assert all(x.is_deleted() for x in jax.tree.leaves(first.params))
     step(second, None, 1)
@@ -124,19 +123,19 @@ def test_state_is_donated_and_step_compiles_once(small_config):
 def test_a_bad_step_is_not_taken(small_config):
     """From step 2 on the data are NaN: the state of step 2 must stay, untouched."""
     config = small_config(train__steps_per_dispatch=2)
-    mesh = make_mesh(1)
+    placement = Placement.local(1)
     experiment = build_experiment(config)
 
-    class Poisoned(type(experiment)):
-        def pairs(self, key, batch):
-            pairs = super().pairs(key, batch)
+    class Poisoned(ProcessSource):
+        def pairs(self, key, fed, batch_size):
+            pairs = super().pairs(key, fed, batch_size)
             bad = jnp.all(jax.random.key_data(key) == jax.random.key_data(rng.at_step(root, 2)))
             return jax.tree.map(lambda x: jnp.where(bad, jnp.nan, x), pairs)
 
     root = rng.stream(config.seed, "data")
-    poisoned = Poisoned(**vars(experiment))
-    step = make_train_step(poisoned, mesh)
-    state, metrics = step(jax.jit(experiment.init_state, out_shardings=replicated(mesh))(), None, 2)
+    poisoned = dataclasses.replace(experiment, source=Poisoned(experiment.source.process))
+    step = make_train_step(poisoned, placement)
+    state, metrics = step(jax.jit(experiment.init_state, out_shardings=placement.whole)(), None, 2)
     assert np.isfinite(metrics["loss"]).all()
     before = jax.device_get(state.params)
     state, metrics = step(state, None, 2)

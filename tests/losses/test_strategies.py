@@ -16,6 +16,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from reference_losses import anisotropic_score, dot_score, enumerate_pairs, naive_per_anchor
 
+from aninfonce_jax.losses import plan
 from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.types import Array, LossOutput
@@ -466,10 +467,6 @@ def test_a_million_keys() -> None:
 # --- What auto does, and what is refused ---
 
 
-def strategy_of(out: LossOutput) -> str:
-    return next(name for name in out.metrics if name.startswith("strategy_"))
-
-
 def test_auto_says_what_it_chose() -> None:
     def chosen(batch: int, dim: int, devices: int | None = None, **settings: Any) -> str:
         views = (jax.ShapeDtypeStruct((batch, dim), jnp.float32),) * 2
@@ -478,18 +475,59 @@ def test_auto_says_what_it_chose() -> None:
             return aninfonce_loss(view1, view2, 1.0, **settings)
 
         if devices is None:
-            return strategy_of(jax.eval_shape(loss, *views))
+            return jax.eval_shape(loss, *views).strategy
         mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,), axis_types=(AxisType.Auto,))
         spread = over_mesh(functools.partial(aninfonce_loss, **settings), mesh, AXIS)
         concentration = jax.ShapeDtypeStruct((), jnp.float32)
-        return strategy_of(jax.eval_shape(spread, *views, concentration))
+        return jax.eval_shape(spread, *views, concentration).strategy
 
-    assert chosen(100, 8) == "strategy_dense"
-    assert chosen(100_000, 8) == "strategy_chunked"
-    assert chosen(100, 8, chunk_size=10) == "strategy_chunked"
-    assert chosen(800, 8, devices=8) == "strategy_gather"
-    assert chosen(2**20, 128, devices=8) == "strategy_ring"
-    assert chosen(800, 8, devices=8, strategy="ring") == "strategy_ring"
+    assert chosen(100, 8) == "dense"
+    assert chosen(100_000, 8) == "chunked"
+    assert chosen(100, 8, chunk_size=10) == "chunked"
+    assert chosen(800, 8, devices=8) == "gather"
+    assert chosen(2**20, 128, devices=8) == "ring"
+    assert chosen(800, 8, devices=8, strategy="ring") == "ring"
+    # A mesh of one device is as good as none.
+    assert chosen(100, 8, devices=1) == "dense"
+    assert chosen(1000, 8, devices=1) == chosen(1000, 8) == "chunked"
+    assert chosen(100_000, 8, devices=1, strategy="ring") == "chunked"
+
+
+def test_outputs_of_all_strategies_are_the_same_tree() -> None:
+    """So that both branches of a condition, and every turn of a loop, may return one."""
+    loss = functools.partial(aninfonce_loss, concentration=1.0)
+
+    @jax.jit
+    def either(flag: Array, view1: Array, view2: Array) -> LossOutput:
+        return lax.cond(
+            flag,
+            lambda: loss(view1, view2, strategy="dense"),
+            lambda: loss(view1, view2, strategy="chunked"),
+        )
+
+    dense, chunked = (either(flag, *example()) for flag in (True, False))
+    assert jax.tree.structure(dense) == jax.tree.structure(chunked)
+    np.testing.assert_allclose(dense.loss, chunked.loss, rtol=1e-6)
+    outputs = [loss(*example(), strategy=name) for name in ("dense", "chunked")]
+    assert [out.strategy for out in outputs] == ["dense", "chunked"]
+    assert set(outputs[0].metrics) == {"accuracy", "score", "nonfinite", "nonpositive"}
+
+
+def test_a_mesh_of_one_device_computes_what_one_device_does() -> None:
+    """No collective of any size is left, and half of the scores are computed."""
+    mesh = Mesh(np.array(jax.devices()[:1]), (AXIS,), axis_types=AUTO)
+    view = jax.ShapeDtypeStruct((1000, DIM), jnp.float32)
+
+    def text(loss: Any) -> str:
+        grad = jax.jit(jax.grad(lambda *views: loss(*views, 1.0).loss, argnums=(0, 1)))
+        return grad.trace(view, view).lower().as_text()
+
+    spread, alone = text(over_mesh(aninfonce_loss, mesh, AXIS)), text(aninfonce_loss)
+    # Tiles of 500 x 500, of which 2000 points have 4 x 4, and none with all of them.
+    for found in (spread, alone):
+        assert "tensor<500x500xf32>" in found
+        assert "tensor<2000x2000xf32>" not in found
+    assert not re.search(r"stablehlo.(all_gather|collective_permute|reduce_scatter)", spread)
 
 
 @pytest.mark.parametrize(
@@ -534,25 +572,25 @@ def test_gpus_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_kernels_are_for_one_device_or_a_mapped_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler can't spread them: neither does auto ask that of it, nor may a user."""
-    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    monkeypatch.setattr(plan, "platform_of", lambda x: "tpu")
     mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
 
     def chosen(spread: bool, strategy: str = "auto") -> str:
         sharding = NamedSharding(mesh, P(AXIS)) if spread else None
         view = jax.ShapeDtypeStruct((8192, DIM), jnp.float32, sharding=sharding)
         loss = functools.partial(aninfonce_loss, concentration=1.0, strategy=strategy)
-        return strategy_of(jax.jit(loss).eval_shape(view, view))
+        return jax.jit(loss).eval_shape(view, view).strategy
 
     refused = "'pallas' can't be spread over devices.*use an.over_mesh, axis_name"
-    assert chosen(spread=True) == "strategy_chunked"
+    assert chosen(spread=True) == "chunked"
     with pytest.raises(ValueError, match=refused):
         chosen(spread=True, strategy="pallas")
     # With several devices around it is not known before compilation which ones it will be.
-    assert chosen(spread=False) == "strategy_chunked"
-    assert chosen(spread=False, strategy="pallas") == "strategy_pallas"
+    assert chosen(spread=False) == "chunked"
+    assert chosen(spread=False, strategy="pallas") == "pallas"
     monkeypatch.setattr(jax, "device_count", lambda: 1)
-    assert chosen(spread=False) == "strategy_pallas"
-    assert chosen(spread=True) == "strategy_chunked"
+    assert chosen(spread=False) == "pallas"
+    assert chosen(spread=True) == "chunked"
 
     def mapped(axes: set[str]) -> str:
         grid = Mesh(mesh.devices.reshape(2, 2), (AXIS, "model"), axis_types=(AxisType.Auto,) * 2)
@@ -560,7 +598,7 @@ def test_kernels_are_for_one_device_or_a_mapped_one(monkeypatch: pytest.MonkeyPa
 
         def each(view: Array) -> Array:
             out = aninfonce_loss(view, view, 1.0)
-            names.append(strategy_of(out))
+            names.append(out.strategy)
             return out.loss[None]
 
         spread = jax.shard_map(
@@ -569,8 +607,8 @@ def test_kernels_are_for_one_device_or_a_mapped_one(monkeypatch: pytest.MonkeyPa
         jax.jit(spread).eval_shape(jax.ShapeDtypeStruct((8192, DIM), jnp.float32))
         return names[0]
 
-    assert mapped({AXIS, "model"}) == "strategy_pallas"
-    assert mapped({AXIS}) == "strategy_chunked"
+    assert mapped({AXIS, "model"}) == "pallas"
+    assert mapped({AXIS}) == "chunked"
 
 
 def test_views_spread_differently_are_refused() -> None:
@@ -643,6 +681,8 @@ def test_over_mesh_checks_what_it_can() -> None:
     bank = view1[:5].tolist()
     with pytest.raises(ValueError, match=r"axis_name must name axes of the mesh, \['data'\], got"):
         over_mesh(aninfonce_loss, mesh, "batch")
+    with pytest.raises(ValueError, match=r"axis_name must name each axis once, got"):
+        over_mesh(aninfonce_loss, mesh, (AXIS, AXIS))
     with pytest.raises(ValueError, match=r"view1 must have rows that the 4 devices.*got 22"):
         spread(view1[:22], view2[:22], 1.0)
     with pytest.raises(ValueError, match=r"negatives must have rows that the 4 devices.*got 5"):

@@ -1,12 +1,13 @@
-"""A log-sum-exp over explicit negatives, which are made ready a slab at a time.
+"""A log-sum-exp of rows over a bank of keys, which are made ready a slab at a time.
 
 Explicit negatives may be far more than the anchors, and what a score needs of them
 (normalised, measured from an origin, with a bias) is as large as they are. So it is made
 where it is used, forwards and backwards, and the gradient of a slab goes into its place at
 once: memory beyond the negatives and their gradient does not depend on their number.
 
-Slabs are slices of the array as it was given, for to cut or fill it would be to copy it. The
-last one reaches back where slabs do not divide the rows; what was counted before is left out.
+Slabs are slices of the array as it was given: reshaping or padding it would copy it. Where slabs
+do not divide the rows, the last one begins early enough to be full, and the rows in it that were
+counted before are left out.
 """
 
 import functools
@@ -17,13 +18,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from aninfonce_jax.losses import scale, similarity, tiles
-from aninfonce_jax.losses.scale import Plan
-from aninfonce_jax.losses.tiles import Keys, Partial, Queries
+from aninfonce_jax.losses import rows_with_keys, similarity, tiles
+from aninfonce_jax.losses.plan import Plan
+from aninfonce_jax.losses.tiles import Partial, Points, Rows
 from aninfonce_jax.types import Array, PyTree
 
 # Of raw rows and parameters.
-Prepare = Callable[[Array, PyTree], Keys]
+Prepare = Callable[[Array, PyTree], Points]
 
 _SLAB = 1024
 # A kernel cuts its keys itself, and is worth starting for many of them only.
@@ -82,13 +83,13 @@ def _logsumexp(
 def _forward(
     plan: Plan, prepare: Prepare, queries: Array, raw: Array, parameters: PyTree
 ) -> tuple[tuple[Array, Array, Array], Any]:
-    rows = Queries(queries, None)
+    rows = Rows(queries)
     slabs, size = _cut(plan, raw)
 
     def visit(state: tuple[Partial, Array], index: Array) -> tuple[tuple[Partial, Array], None]:
         partial, longest = state
         keys = _keys(prepare, _slab(raw, index, size), parameters)
-        partial = tiles.merge(partial, scale.tile_forward(plan, rows, keys)[0])
+        partial = tiles.merge(partial, rows_with_keys.tile_forward(plan, rows, keys)[0])
         return (partial, jnp.maximum(longest, jnp.max(similarity.lengths(keys.vectors)))), None
 
     start = tiles.vary_like((tiles.empty_like(rows), jnp.zeros((), queries.dtype)), queries)
@@ -101,19 +102,19 @@ def _backward(
     plan: Plan, prepare: Prepare, residuals: Any, cotangents: tuple[Array, Array, Array]
 ) -> tuple[Array, Array, PyTree]:
     queries, raw, parameters, total = residuals
-    rows = Queries(queries, None)
+    rows = Rows(queries)
     slabs, size = _cut(plan, raw)
 
     def visit(gradients: Any, index: Array) -> tuple[Any, None]:
         d_queries, d_raw, d_parameters = gradients
         slab = _slab(raw, index, size)
 
-        def keys_of(rows: Array, parameters: PyTree) -> Keys:
+        def keys_of(rows: Array, parameters: PyTree) -> Points:
             return _keys(prepare, slab._replace(rows=rows), parameters)
 
         keys, pull_back = jax.vjp(keys_of, slab.rows, parameters)
-        more_queries, d_keys = scale.tile_backward(plan, rows, keys, total, cotangents[0])
-        d_rows, more_parameters = pull_back(Keys(d_keys.vectors, d_keys.bias, None))
+        more_queries, d_keys = rows_with_keys.tile_backward(plan, rows, keys, total, cotangents[0])
+        d_rows, more_parameters = pull_back(d_keys)
         # Rows counted before get zero now.
         d_rows = d_rows + lax.dynamic_slice_in_dim(d_raw, slab.start, size)
         d_raw = lax.dynamic_update_slice_in_dim(d_raw, d_rows, slab.start, 0)
@@ -150,9 +151,8 @@ def _slab(raw: Array, index: Array, size: int) -> _Slab:
     return _Slab(rows, start, start + lax.iota(jnp.int32, size) < index * size)
 
 
-def _keys(prepare: Prepare, slab: _Slab, parameters: PyTree) -> Keys:
+def _keys(prepare: Prepare, slab: _Slab, parameters: PyTree) -> Points:
     keys = prepare(slab.rows, parameters)
     if slab.counted is None:
         return keys
-    bias = jnp.zeros_like(keys.vectors[:, 0]) if keys.bias is None else keys.bias
-    return keys._replace(bias=jnp.where(slab.counted, -jnp.inf, bias))
+    return keys._replace(bias=jnp.where(slab.counted, -jnp.inf, keys.bias))

@@ -1,16 +1,18 @@
-"""A log-sum-exp over all pairs of one set of points on one device, at half the scores.
+"""A log-sum-exp of points with each other on one device, from half of the scores.
 
 Where the keys are the anchors themselves, the matrix of scores is symmetric. So a tile above the
 diagonal also stands for the one below it, and value and gradient take two matrix products of the
 full size where distinct queries and keys take four.
 
-A score counts in its row and in its column. Where no two scores differ by too much, which a bound
-tells beforehand, it is exponentiated once for both, from one shift for all rows. Else rows and
-columns have shifts of their own, as in any log-sum-exp, at the price of a second exponential.
+A score counts in its row and in its column. A bound tells beforehand whether two scores can differ
+by too much for float32. If not, a score is exponentiated once for both, from one shift for all
+rows. Else rows and columns have shifts of their own, as in any log-sum-exp, and a score is
+exponentiated twice.
 """
 
 import functools
 import math
+import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -19,6 +21,7 @@ import numpy as np
 from jax import lax
 
 from aninfonce_jax.losses import tiles
+from aninfonce_jax.losses.plan import Plan
 from aninfonce_jax.losses.tiles import Partial, Points
 from aninfonce_jax.types import Array
 
@@ -27,75 +30,67 @@ from aninfonce_jax.types import Array
 _WIDEST_RANGE = -math.log(1e-18)
 
 
-class _Settings(NamedTuple):
-    chunk_size: int
-    precision: lax.Precision
-
-
-def logsumexp(points: Points, chunk_size: int, precision: lax.Precision) -> tuple[Array, Array]:
+def logsumexp(plan: Plan, points: Points) -> tuple[Array, Array]:
     """Log-sum-exp, and maximum, of each point's scores with all others.
 
     Args:
-      points: the points.
-      chunk_size: side of a tile of scores.
-      precision: of the matrix products.
+      plan: how; its `chunk_size` is the side of a tile.
+      points: the points, with bias and number.
 
     Returns:
       The log-sum-exp, [points], and the maximum, [points], which has no gradient.
     """
-    return _logsumexp(_Settings(chunk_size, precision), tiles.vary_alike(points))
+    return _logsumexp(plan, tiles.vary_alike(points))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _logsumexp(settings: _Settings, points: Points) -> tuple[Array, Array]:
-    return _forward(settings, points)[0]
+def _logsumexp(plan: Plan, points: Points) -> tuple[Array, Array]:
+    return _forward(plan, points)[0]
 
 
-def _forward(settings: _Settings, points: Points) -> tuple[tuple[Array, Array], Any]:
+def _forward(plan: Plan, points: Points) -> tuple[tuple[Array, Array], Any]:
     ceiling, floor = _bounds(points)
     narrow = ceiling - floor < _WIDEST_RANGE
     partial = lax.cond(
         narrow,
-        lambda: _forward_from_one_shift(settings, points, ceiling),
-        lambda: _forward_from_own_shifts(settings, points),
+        lambda: _forward_from_one_shift(plan, points, ceiling),
+        lambda: _forward_from_own_shifts(plan, points),
     )
     total = tiles.logsumexp(partial)
     return (total, partial.best), (points, ceiling, narrow, total)
 
 
-def _backward(
-    settings: _Settings, residuals: Any, cotangents: tuple[Array, Array]
-) -> tuple[Points]:
+def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tuple[Points]:
     points, ceiling, narrow, total = residuals
     total = tiles.finite_or_zero(total)
-    cut = tiles.cut_points(points, settings.chunk_size)
-    cotangent = tiles.cut(cotangents[0], settings.chunk_size, 0)
+    cut = tiles.cut_points(points, plan.chunk_size)
+    cotangent = tiles.cut(cotangents[0], plan.chunk_size, 0)
 
     def from_one_shift() -> tuple[Array, Array]:
-        weights = cotangent * tiles.cut(jnp.exp(ceiling - total), settings.chunk_size, 0)
+        weights = cotangent * tiles.cut(jnp.exp(ceiling - total), plan.chunk_size, 0)
 
         def parts(pair: _Pair) -> Array:
-            exponentials = jnp.exp(_scores(settings, cut, pair) - ceiling)
+            exponentials = jnp.exp(_scores(plan, cut, pair) - ceiling)
             return exponentials * (weights[pair.row][:, None] + weights[pair.column][None, :])
 
-        return _sum_gradients(settings, cut, parts)
+        return _sum_gradients(plan, cut, parts)
 
     def from_own_shifts() -> tuple[Array, Array]:
-        shift = tiles.cut(total, settings.chunk_size, jnp.inf)
+        shift = tiles.cut(total, plan.chunk_size, jnp.inf)
 
         def parts(pair: _Pair) -> Array:
-            scores = _scores(settings, cut, pair)
+            scores = _scores(plan, cut, pair)
             of_row = jnp.exp(scores - shift[pair.row][:, None])
             of_column = jnp.exp(scores - shift[pair.column][None, :])
             of_row *= cotangent[pair.row][:, None]
             return of_row + of_column * cotangent[pair.column][None, :]
 
-        return _sum_gradients(settings, cut, parts)
+        return _sum_gradients(plan, cut, parts)
 
     d_vectors, d_bias = lax.cond(narrow, from_one_shift, from_own_shifts)
     count, dim = points.vectors.shape
     d_points = d_vectors.reshape(-1, dim)[:count], d_bias.reshape(-1)[:count]
-    return (Points(*d_points, None),)  # type: ignore[arg-type]
+    return (Points(*d_points),)
 
 
 _logsumexp.defvjp(_forward, _backward)
@@ -124,18 +119,18 @@ def _pairs(cut: Points) -> _Pair:
     return _Pair(jnp.asarray(rows, jnp.int32), jnp.asarray(columns, jnp.int32))
 
 
-def _scores(settings: _Settings, cut: Points, pair: _Pair) -> Array:
+def _scores(plan: Plan, cut: Points, pair: _Pair) -> Array:
     """Returns the scores [size, size] of one pair of tiles, -∞ where numbers are equal."""
-    rows, columns = (Points(*(x[index] for x in cut)) for index in pair)
-    products = tiles.masked_products(rows, columns, settings.precision)
+    rows, columns = (jax.tree.map(operator.itemgetter(index), cut) for index in pair)
+    products = tiles.masked_products(rows, columns, plan.precision)
     return products + rows.bias[:, None] + columns.bias[None, :]
 
 
-def _forward_from_one_shift(settings: _Settings, points: Points, ceiling: Array) -> Partial:
-    cut = tiles.cut_points(points, settings.chunk_size)
+def _forward_from_one_shift(plan: Plan, points: Points, ceiling: Array) -> Partial:
+    cut = tiles.cut_points(points, plan.chunk_size)
 
     def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
-        scores = _scores(settings, cut, pair)
+        scores = _scores(plan, cut, pair)
         exponentials = jnp.exp(scores - ceiling)
         total = _add_both(partial.total, pair, *(jnp.sum(exponentials, axis=a) for a in (1, 0)))
         # Of the scores themselves: exponentials of scores near zero are all alike.
@@ -150,11 +145,11 @@ def _forward_from_one_shift(settings: _Settings, points: Points, ceiling: Array)
     return Partial(best, total * jnp.exp(ceiling - jnp.where(best == -jnp.inf, ceiling, best)))
 
 
-def _forward_from_own_shifts(settings: _Settings, points: Points) -> Partial:
-    cut = tiles.cut_points(points, settings.chunk_size)
+def _forward_from_own_shifts(plan: Plan, points: Points) -> Partial:
+    cut = tiles.cut_points(points, plan.chunk_size)
 
     def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
-        scores = _scores(settings, cut, pair)
+        scores = _scores(plan, cut, pair)
         of_rows, _ = tiles.softmax_parts(scores)
         of_columns, _ = tiles.softmax_parts(scores.T)
         # On the diagonal rows and columns are the same points.
@@ -173,15 +168,15 @@ def _forward_from_own_shifts(settings: _Settings, points: Points) -> Partial:
     return Partial(*(x.reshape(-1)[: points.bias.shape[0]] for x in partial))
 
 
-def _sum_gradients(settings: _Settings, cut: Points, parts: Any) -> tuple[Array, Array]:
+def _sum_gradients(plan: Plan, cut: Points, parts: Any) -> tuple[Array, Array]:
     """Returns the gradients of vectors and biases, in tiles.
 
     Args:
-      settings: how.
+      plan: how.
       cut: the points, in tiles.
       parts: gives the derivative by every score of a tile, through its row and its column.
     """
-    matmul = functools.partial(jnp.matmul, precision=settings.precision)
+    matmul = functools.partial(jnp.matmul, precision=plan.precision)
 
     def add(gradients: tuple[Array, Array], pair: _Pair) -> tuple[tuple[Array, Array], None]:
         d_vectors, d_bias = gradients

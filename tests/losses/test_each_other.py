@@ -13,8 +13,8 @@ from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 from reference_points import SPREADS, assert_right, example, gradients, naive
 
-from aninfonce_jax.losses import mutual
-from aninfonce_jax.losses.scale import Plan
+from aninfonce_jax.losses import each_other
+from aninfonce_jax.losses.plan import Plan
 from aninfonce_jax.losses.tiles import Points
 from aninfonce_jax.types import Array
 
@@ -24,8 +24,9 @@ AXIS = "data"
 def plan(**changes: Any) -> Plan:
     settings: dict[str, Any] = {
         "strategy": "named in metrics only",
+        "contrast": "each other",
+        "keys": "here",
         "axis_name": None,
-        "ring": False,
         "tile": "chunked",
         "chunk_size": 5,
         "precision": lax.Precision.HIGHEST,
@@ -33,11 +34,12 @@ def plan(**changes: Any) -> Plan:
     return Plan(**settings | changes)
 
 
-def over_devices(devices: int, checked: bool = True, **changes: Any) -> Any:
+def over_devices(devices: int, checked: bool = True, ring: bool = False, **changes: Any) -> Any:
     """Returns the log-sum-exp of all points, spread over so many devices."""
+    changes |= {"axis_name": AXIS, "keys": "ring" if ring else "gathered"}
     mesh = Mesh(np.array(jax.devices()[:devices]), (AXIS,), axis_types=(AxisType.Auto,))
     return jax.shard_map(
-        functools.partial(mutual.logsumexp, plan(axis_name=AXIS, **changes)),
+        functools.partial(each_other.logsumexp, plan(**changes)),
         mesh=mesh,
         in_specs=P(AXIS),
         out_specs=P(AXIS),
@@ -48,12 +50,12 @@ def over_devices(devices: int, checked: bool = True, **changes: Any) -> Any:
 @pytest.mark.parametrize("tile", ["dense", "chunked", "pallas"])
 @pytest.mark.parametrize("spread", SPREADS)
 def test_values_and_gradients_against_float64(spread: str, tile: str) -> None:
-    assert_right(functools.partial(mutual.logsumexp, plan(tile=tile)), example(SPREADS[spread]))
+    assert_right(functools.partial(each_other.logsumexp, plan(tile=tile)), example(SPREADS[spread]))
 
 
 @pytest.mark.parametrize("chunk_size", [1, 24, 100])
 def test_any_chunk_size(chunk_size: int) -> None:
-    assert_right(functools.partial(mutual.logsumexp, plan(chunk_size=chunk_size)), example(1.0))
+    assert_right(functools.partial(each_other.logsumexp, plan(chunk_size=chunk_size)), example(1.0))
 
 
 @pytest.mark.parametrize("tile", ["dense", "chunked"])
@@ -83,7 +85,7 @@ def test_second_derivatives(tile: str) -> None:
         return jax.grad(slope)(points.vectors)
 
     for ours in (
-        functools.partial(mutual.logsumexp, plan(tile=tile)),
+        functools.partial(each_other.logsumexp, plan(tile=tile)),
         over_devices(4, tile=tile),
         over_devices(4, tile=tile, ring=True),
     ):
@@ -95,7 +97,7 @@ def test_a_point_without_others_has_no_gradient(tile: str) -> None:
     points = example(1.0)._replace(number=jnp.zeros(24, jnp.int32).at[:2].set(jnp.array([1, 2])))
     # Only the first two points may be scored with the rest, which may not among themselves.
     alone = Points(points.vectors[2:], points.bias[2:], points.number[2:])
-    ours = functools.partial(mutual.logsumexp, plan(tile=tile))
+    ours = functools.partial(each_other.logsumexp, plan(tile=tile))
     values, best = ours(alone)
     np.testing.assert_array_equal(values, np.full(22, -np.inf))
     np.testing.assert_array_equal(best, np.full(22, -np.inf))
@@ -111,6 +113,6 @@ def test_a_point_without_others_has_no_gradient(tile: str) -> None:
 def test_nan_is_not_hidden(tile: str) -> None:
     points = example(1.0)
     broken = points._replace(vectors=points.vectors.at[3].set(jnp.nan))
-    values, _ = mutual.logsumexp(plan(tile=tile), broken)
+    values, _ = each_other.logsumexp(plan(tile=tile), broken)
     contrasted = points.number != points.number[3]
     assert bool(jnp.all(jnp.isnan(values[contrasted])))

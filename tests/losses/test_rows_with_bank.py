@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
 from reference_losses import anisotropic_score, dot_score
 
-from aninfonce_jax.losses import stream
+from aninfonce_jax.losses import rows_with_bank
 from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss
 from aninfonce_jax.types import Array
 
@@ -61,7 +61,7 @@ def differentiate(loss: Any) -> Any:
 def test_values_and_gradients(
     strategy: str, kind: str, hardness: float, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "_KERNEL_SLAB", 10)
+    monkeypatch.setattr(rows_with_bank, "_KERNEL_SLAB", 10)
     arrays = example(dtype)
     with jax.enable_x64(True):
         exact = PARAMETER[kind], *(np.float64(x) for x in arrays)
