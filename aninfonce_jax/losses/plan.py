@@ -169,7 +169,9 @@ def make_plan(problem: Problem, settings: Settings) -> Plan:
     elif strategy == "auto":
         strategy = "ring" if keys == "ring" else "gather"
     halved = contrast == "each other, halved" and problem.platform == "cpu"
-    largest = _HALVED_CHUNK_SIZE if halved else _CHUNK_SIZE
+    # So few points that they make one tile are best taken as one.
+    smaller = halved and problem.rows > _CHUNK_SIZE
+    size = _HALVED_CHUNK_SIZE if smaller else _CHUNK_SIZE
     return Plan(
         strategy=strategy,
         contrast=contrast,
@@ -177,7 +179,7 @@ def make_plan(problem: Problem, settings: Settings) -> Plan:
         tile=tile,
         axis_name=None if keys == "here" else settings.axis_name,
         chunk_size=(
-            max(problem.rows, problem.keys) if tile == "dense" else settings.chunk_size or largest
+            max(problem.rows, problem.keys) if tile == "dense" else settings.chunk_size or size
         ),
         precision=settings.precision,
     )

@@ -121,6 +121,7 @@ def test_an_axis_of_one_device_is_as_good_as_none() -> None:
 def test_tiles_are_as_large_as_asked_for() -> None:
     assert make(MANY, chunk_size=7).chunk_size == 7
     assert make(MANY).chunk_size == 512
+    assert make(1024, strategy="chunked").chunk_size == 1024
     assert make(MANY, platform="gpu").chunk_size == 1024
     assert make(FEW, MANY).chunk_size == 1024
     assert make(FEW, devices=4).chunk_size == FEW
