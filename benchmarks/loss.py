@@ -42,14 +42,13 @@ def our_loss(strategy, rows, keys, devices, concentration):
     from jax.sharding import PartitionSpec as P
 
     import aninfonce_jax as an
-    from aninfonce_jax.placement import Placement
+    from aninfonce_jax.placement import DATA_AXIS, Placement
 
-    mesh = Placement.local(devices)
-    on_mesh = jax.NamedSharding(mesh, P(DATA_AXIS))
+    placement = Placement.local(devices)
     draw = jax.jit(
         lambda key, count: jax.random.normal(key, (count, DIM)),
         static_argnums=1,
-        out_shardings=on_mesh,
+        out_shardings=placement.split,
     )
     seeds = jax.random.split(jax.random.key(0), 3)
     views = [draw(seeds[0], rows), draw(seeds[1], rows)]
@@ -64,7 +63,7 @@ def our_loss(strategy, rows, keys, devices, concentration):
 
     if devices > 1:
         specs = (P(), *(P(DATA_AXIS) for _ in (*views, *bank)))
-        loss = jax.shard_map(loss, mesh=mesh, in_specs=specs, out_specs=P())
+        loss = jax.shard_map(loss, mesh=placement.mesh, in_specs=specs, out_specs=P())
     arguments = (jnp.full(DIM, concentration), *views, *bank)
     grad = jax.jit(jax.value_and_grad(loss, argnums=tuple(range(len(arguments)))))
     compiled = grad.lower(*arguments).compile()

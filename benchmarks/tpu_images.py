@@ -1,4 +1,4 @@
-"""The training step on pictures on a TPU slice, as its compiler sees it, without a TPU.
+"""The training step on images on a TPU slice, as its compiler sees it, without a TPU.
 
     pip install -e '.[tpu]'
     JAX_PLATFORMS=cpu python benchmarks/tpu_images.py [--config=configs/imagenet.py:aninfonce] \
@@ -7,7 +7,7 @@
 
 Compiles what a run of the config would: augmentation, encoder, loss, gradient and optimiser, for
 a batch split over the topology's chips. v5e:4x4 is a v5e-16; v5p:2x2x4 is a v5p-32, named after
-its 32 cores: 16 chips, and one device each. No pictures are needed. Takes minutes.
+its 32 cores: 16 chips, and one device each. No images are needed. Takes minutes.
 
 Memory, FLOPs and traffic are the compiler's and per chip. Its FLOPs include the kernels' own
 estimate, and count a loop once; with micro-batches the encoder is such a loop, so that they are
@@ -22,33 +22,27 @@ import re
 import time
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jax.experimental import topologies
-from jax.sharding import AxisType, Mesh
 from jax.stages import Compiled
 from tpu import CHIPS, COLLECTIVES
 
-from aninfonce_jax.config import from_dict
+from aninfonce_jax.build import assemble, build_image_pairs
+from aninfonce_jax.config import resolve
+from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.data.augment import preset
-from aninfonce_jax.data.decode import Decoder
-from aninfonce_jax.data.pipeline import ImageBatch, Loading
 from aninfonce_jax.data.source import Example
-from aninfonce_jax.main import load_config
-from aninfonce_jax.sources.images import ImagePairs
-from aninfonce_jax.training.state import Experiment, assemble
-from aninfonce_jax.training.step import make_train_step
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.step import lower_train_step
 
 # GB/s of a chip's memory, as published.
 MEMORY_BANDWIDTH = {"v5e": 819, "v5p": 2765, "v6e": 1640}
 KERNEL = 'custom_call_target="tpu_custom_call"'
 
 
-class NoPictures:
+class NoImages:
     """A data set without examples: compiling needs only their shape."""
 
-    name = "no pictures"
+    name = "no images"
     class_names = ()
 
     def __len__(self) -> int:
@@ -58,40 +52,17 @@ class NoPictures:
         raise IndexError(index)
 
 
+def read_config(name: str, **changes: object) -> Config:
+    """Returns a config of images with dotted keys changed, "__" for the dot; None: as it is."""
+    given = {key.replace("__", "."): value for key, value in changes.items() if value is not None}
+    (config,) = resolve(load_config(name), given | {"source.folder": "none"}).runs.values()
+    return config
+
+
 def make_experiment(config: Config) -> Experiment:
-    """Builds the parts of a run on pictures, but opens no data set."""
-    data = config.data
-    size = data.view_size or data.image_size
-    source = ImagePairs(
-        train=NoPictures(),
-        test=NoPictures(),
-        decoder=Decoder(data.image_size),
-        spec=preset(data.augment, size=size, strength=data.strength),
-        loading=Loading(),
-    )
+    """Builds the parts of a run on images, but opens no data set."""
+    source = build_image_pairs(config.source, open_split=lambda split: NoImages())
     return assemble(config, source)
-
-
-def compile_step(config: Config, mesh: Mesh) -> Compiled:
-    """Compiles a training step for abstract arguments that lie as the loop lays them."""
-    experiment = make_experiment(config)
-    whole, rows = mesh.whole, mesh.split
-
-    def on_all(leaf: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=whole)
-
-    def column(dtype: type, *shape: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((config.train.batch_size, *shape), dtype, sharding=rows)
-
-    size = config.source.image_size
-    batch = ImageBatch(
-        image=column(jnp.uint8, size, size, 3),
-        label=column(jnp.int32),
-        index=column(jnp.int32),
-        mask=column(jnp.bool_),
-    )
-    state = jax.tree.map(on_all, jax.eval_shape(experiment.init_state))
-    return make_train_step(experiment, mesh).lower(state, batch, 1).compile()
 
 
 def traffic(text: str) -> str:
@@ -109,7 +80,7 @@ def traffic(text: str) -> str:
     return "; ".join(f"{n} {kind}, {sizes[kind] / 2**20:.1f} MiB" for kind, n in counts.items())
 
 
-def report(compiled: Compiled, config: Config, mesh: Mesh, chip: str) -> None:
+def report(compiled: Compiled, config: Config, devices: int, chip: str) -> None:
     """Prints what the compiler says of a step."""
     tflops, capacity, _ = CHIPS[chip]
     memory, cost, text = compiled.memory_analysis(), compiled.cost_analysis(), compiled.as_text()
@@ -130,9 +101,9 @@ def report(compiled: Compiled, config: Config, mesh: Mesh, chip: str) -> None:
     )
     if config.train.microbatches == 1:
         flops, moved = cost["flops"], cost["bytes accessed"]
-        each = flops * mesh.size / config.train.batch_size
+        each = flops * devices / config.train.batch_size
         print(
-            f"FLOPs        {flops / 1e12:8.2f} T, {each / 1e9:.1f} G per picture (both views); "
+            f"FLOPs        {flops / 1e12:8.2f} T, {each / 1e9:.1f} G per image (both views); "
             f"{1e3 * flops / tflops / 1e12:.0f} ms at peak"
         )
         print(
@@ -154,26 +125,23 @@ def main() -> None:
     parser.add_argument("--remat", action=argparse.BooleanOptionalAction)
     parser.add_argument("--text", help="a file to write the compiled program to")
     arguments = parser.parse_args()
-    changes = {
-        "train.batch_size": arguments.batch_size,
-        "train.microbatches": arguments.microbatches,
-        "encoder.remat": arguments.remat,
-        "objective.kind": arguments.objective,
-        "objective.strategy": arguments.strategy,
-    }
-    values = load_config(arguments.config)
-    values.update_from_flattened_dict({k: v for k, v in changes.items() if v is not None})
-    config = from_dict(values)
-    devices = topologies.get_topology_desc(arguments.topology, "tpu").devices
-    mesh = Mesh(np.array(devices), (DATA_AXIS,), axis_types=(AxisType.Auto,))
+    config = read_config(
+        arguments.config,
+        train__batch_size=arguments.batch_size,
+        train__microbatches=arguments.microbatches,
+        encoder__remat=arguments.remat,
+        objective__kind=arguments.objective,
+        objective__strategy=arguments.strategy,
+    )
+    placement = Placement.of_topology(arguments.topology)
     print(
         f"{config.name}: {config.encoder.kind}, {config.objective.kind}, batch "
-        f"{config.train.batch_size} on {arguments.topology}, {mesh.size} devices",
+        f"{config.train.batch_size} on {arguments.topology}, {placement.size} devices",
         flush=True,
     )
     start = time.perf_counter()
     try:
-        compiled = compile_step(config, mesh)
+        compiled = lower_train_step(make_experiment(config), placement).compile()
     except jax.errors.JaxRuntimeError as error:
         wanted = re.search(r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)", str(error))
         if wanted is None:
@@ -181,7 +149,7 @@ def main() -> None:
         print(f"does not fit: it would take {wanted[1]}iB of {wanted[2]}iB")
         return
     print(f"compiled in  {time.perf_counter() - start:8.0f} s")
-    report(compiled, config, mesh, arguments.topology.split(":")[0])
+    report(compiled, config, placement.size, arguments.topology.split(":")[0])
     if arguments.text:
         with open(arguments.text, "w") as file:
             file.write(compiled.as_text())
