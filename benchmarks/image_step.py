@@ -1,4 +1,4 @@
-"""A training step on pictures: ours against plain PyTorch, whole and in parts.
+"""A training step on images: ours against plain PyTorch, whole and in parts.
 
     pip install torch==2.13.0
     python benchmarks/image_step.py [--rounds=10] [--objective=aninfonce] [--batch-size=128] \
@@ -6,7 +6,7 @@
 
 The setting is that of configs/cifar10_cpu.py: a narrow ResNet-10, 32 pixels, SimCLR's
 augmentations for CIFAR, both views as anchors and negatives, Adam. Either side makes two views of
-the same uint8 pictures, encodes them, takes the loss and a step; no one loads pictures. PyTorch
+the same uint8 images, encodes them, takes the loss and a step; no one loads images. PyTorch
 has the choice of two memory layouts, applies each colour step to the samples that are due for it
 rather than to all, and takes a fused Adam. It is not compiled. The contestants take turns; what
 counts is the ratio. On a single core that others use too, --cpu-time leaves out what they take.
@@ -26,15 +26,14 @@ import torch
 import torch.nn.functional as F
 from timing import interleave, ratio
 from torch import Tensor, nn
-from tpu_images import make_experiment
+from tpu_images import make_experiment, read_config
 
-from aninfonce_jax.config import from_dict
-from aninfonce_jax.config.file import load_config
+from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.models.resnet import DEPTHS, IMAGENET_MEAN, IMAGENET_STD
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.training.state import Experiment
+from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.step import make_train_step
 from aninfonce_jax.types import Array, PyTree, Weights
 
@@ -45,24 +44,30 @@ Run = Callable[[], object]
 
 def our_parts(experiment: Experiment, images: np.ndarray) -> dict[str, Run]:
     """Returns functions that do a step of ours, and parts of it."""
-    mesh = Placement.local(1)
-    step = make_train_step(experiment, mesh)
-    state = jax.jit(experiment.init_state, out_shardings=mesh.whole)()
+    placement = Placement.local(1)
+    step = make_train_step(experiment, placement)
+    state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
     weights = jax.tree.map(jnp.copy, state.weights)
     count = len(images)
-    batch = jax.device_put(
-        ImageBatch(images, np.zeros(count, np.int32), np.arange(count), np.ones(count, bool))
+    batch = placement.put_rows(
+        ImageBatch(
+            images,
+            np.zeros(count, np.int32),
+            np.arange(count, dtype=np.int32),
+            np.ones(count, bool),
+        )
     )
     keys = map(jax.random.key, itertools.count())
-    draw = jax.jit(experiment.source.pairs)
-    pairs = draw(next(keys), batch.image)
+    draw = jax.jit(experiment.source.pairs, static_argnums=2)
+    pairs = draw(next(keys), batch, count)
     views = jnp.concatenate([pairs.view1, pairs.view2])
 
     @jax.jit
     def encode(weights: Weights, views: Array) -> PyTree:
         def total(params: PyTree) -> tuple[Array, PyTree]:
-            embeddings, new = experiment.encode_train(Weights(params, weights.model_state), views)
-            return jnp.sum(embeddings**2), new
+            variables = {"params": params["encoder"], **weights.model_state}
+            layers, new = experiment.encoder.apply(variables, views, train=True)
+            return jnp.sum(layers[experiment.encoder.layers[-1]] ** 2), new
 
         return jax.grad(total, has_aux=True)(weights.params)
 
@@ -74,7 +79,7 @@ def our_parts(experiment: Experiment, images: np.ndarray) -> dict[str, Run]:
     return {
         "step": take_step,
         "encoder": lambda: jax.block_until_ready(encode(weights, views)),
-        "augmentation": lambda: jax.block_until_ready(draw(next(keys), batch.image)),
+        "augmentation": lambda: jax.block_until_ready(draw(next(keys), batch, count)),
     }
 
 
@@ -125,7 +130,7 @@ def draw_grid(count: int, spec: AugmentSpec) -> Tensor:
     ratios = torch.empty(count, ATTEMPTS).uniform_(*map(math.log, spec.ratio)).exp()
     sides = torch.stack([(area * ratios).sqrt(), (area / ratios).sqrt()], 2)
     fits = (sides <= 1).all(2)
-    # The first attempt that fits; the whole picture, if none does.
+    # The first attempt that fits; the whole image, if none does.
     sides = sides[torch.arange(count), fits.int().argmax(1)]
     sides = torch.where(fits.any(1)[:, None], sides, 1.0)
     centres = (1 - sides) * (2 * torch.rand(count, 2) - 1)
@@ -160,7 +165,7 @@ JITTER = (
 
 
 def torch_view(images: Tensor, spec: AugmentSpec) -> Tensor:
-    """Makes one view of pictures [batch, 3, height, width] in [0, 1]."""
+    """Makes one view of images [batch, 3, height, width] in [0, 1]."""
     count = len(images)
     x = F.grid_sample(images, draw_grid(count, spec), padding_mode="border", align_corners=False)
     reach = torch.tensor([spec.brightness, spec.contrast, spec.saturation, spec.hue])
@@ -175,16 +180,19 @@ def torch_view(images: Tensor, spec: AugmentSpec) -> Tensor:
     return x
 
 
-def torch_parts(experiment: Experiment, images: np.ndarray, layout: torch.memory_format):
+def torch_parts(
+    config: Config, experiment: Experiment, images: np.ndarray, layout: torch.memory_format
+):
     """Returns functions that do a step of PyTorch's, and parts of it."""
-    config, spec, dim = experiment.config, experiment.source.spec, experiment.config.encoder.dim
-    backbone = experiment.encoder.backbone
+    spec, dim = experiment.source.spec, config.encoder.dim
+    backbone = experiment.encoder.module.backbone
     blocks, _ = DEPTHS[backbone.depth]
     encoder = torch_encoder(backbone.channels, blocks, config.encoder.projector, dim)
     encoder = encoder.to(memory_format=layout)
     anisotropic = config.objective.kind == "aninfonce"
-    start = math.log(1 / config.objective.temperature)
-    free = nn.Parameter(torch.full((dim,), start), requires_grad=anisotropic)
+    objective = config.objective
+    start = objective.concentration_start if anisotropic else 1 / objective.temperature
+    free = nn.Parameter(torch.full((dim,), math.log(start)), requires_grad=anisotropic)
     trained = [*encoder.parameters(), *([free] if anisotropic else [])]
     adam = torch.optim.Adam(trained, config.optimizer.learning_rate, fused=True)
     pixels = torch.from_numpy(images).permute(0, 3, 1, 2)
@@ -228,15 +236,14 @@ def main() -> None:
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
-    values = load_config(f"{CONFIG}:{arguments.objective}")
-    values.train.batch_size = arguments.batch_size
-    experiment = make_experiment(from_dict(values))
-    shape = (arguments.batch_size, values.data.image_size, values.data.image_size, 3)
+    config = read_config(f"{CONFIG}:{arguments.objective}", train__batch_size=arguments.batch_size)
+    experiment, size = make_experiment(config), config.source.image_size
+    shape = (arguments.batch_size, size, size, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     sides = {
         "ours": our_parts(experiment, images),
-        "torch": torch_parts(experiment, images, torch.contiguous_format),
-        "torch, channels last": torch_parts(experiment, images, torch.channels_last),
+        "torch": torch_parts(config, experiment, images, torch.contiguous_format),
+        "torch, channels last": torch_parts(config, experiment, images, torch.channels_last),
     }
     print(
         f"{arguments.rounds} rounds, batch {arguments.batch_size}, {arguments.objective}, "

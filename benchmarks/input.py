@@ -2,10 +2,10 @@
 
     python benchmarks/input.py [--rounds=15] [--size=256] [--images=DIR]
 
-Contestants take turns on the same pictures, each in one thread; what counts is the ratio.
-Without --images, which is searched for JPEG files, the pictures are mosaics of the ImageNet
+Contestants take turns on the same images, each in one thread; what counts is the ratio.
+Without --images, which is searched for JPEG files, the images are mosaics of the ImageNet
 subset in ANINFONCE_DATASETS (default ../shared/datasets), cut to the sizes of ImageNet: its
-own pictures have 224 pixels only. Images per second are per second of processor time, hence
+own images have 224 pixels only. Images per second are per second of processor time, hence
 per core; waiting for other programs is not in them.
 """
 
@@ -36,14 +36,14 @@ DATASETS = Path(os.environ.get("ANINFONCE_DATASETS", ROOT.parent / "shared" / "d
 ARCHIVE = "imagenette224_subset.tar"
 # Height and width: small, ImageNet's most frequent size, and a large one.
 SHAPES = [(224, 224), (375, 500), (900, 1200)]
-PICTURES = 24
+IMAGES = 24
 
 
-# --- Pictures ---
+# --- Images ---
 
 
 def photographs() -> Iterator[np.ndarray]:
-    """Yields pictures of 224 x 224 pixels, shuffled."""
+    """Yields images of 224 x 224 pixels, shuffled."""
     path = DATASETS / ARCHIVE
     if not path.exists():
         raise SystemExit(f"{ARCHIVE} is not in {DATASETS}; set ANINFONCE_DATASETS, or use --images")
@@ -181,11 +181,11 @@ def compare_batches(files: list[bytes], size: int, rounds: int, folder: Path) ->
     """Whole batches of a data set on disk, in this process."""
     import tensorflow_datasets as tfds
 
-    images = folder / "pictures" / "train" / "a"
+    images = folder / "images" / "train" / "a"
     images.mkdir(parents=True)
     for number, data in enumerate(files):
         (images / f"{number:04}.JPEG").write_bytes(data)
-    prepare(*read("folder", folder / "pictures"), folder)
+    prepare(*read("folder", folder / "images"), folder)
     batch = len(files) // 2
 
     def ours(name: str, where: Path) -> Callable[[], None]:
@@ -203,13 +203,13 @@ def compare_batches(files: list[bytes], size: int, rounds: int, folder: Path) ->
         np.stack([decode(path.read_bytes()) for path in sorted(images.iterdir())])
 
     def records_as_tfds_gives_them() -> None:
-        for record in tfds.data_source("pictures", data_dir=folder, split="train"):
+        for record in tfds.data_source("images", data_dir=folder, split="train"):
             image = Image.fromarray(record["image"])
             np.asarray(image.resize((size, size), Image.Resampling.BILINEAR))
 
     contestants = {
-        "ours, from records": ours("tfds:pictures", folder),
-        "ours, from files": ours("folder", folder / "pictures"),
+        "ours, from records": ours("tfds:images", folder),
+        "ours, from files": ours("folder", folder / "images"),
         "Pillow in a loop, from files": files_with_pillow,
         "tfds.data_source and Pillow": records_as_tfds_gives_them,
     }
@@ -226,10 +226,10 @@ def main() -> None:
     if not importlib.util.find_spec("tensorflow"):
         print("tf.data is left out: tensorflow is not installed")
     if arguments.images:
-        sets = {f"pictures of {arguments.images}": found_images(arguments.images)}
+        sets = {f"images of {arguments.images}": found_images(arguments.images)}
     else:
         source = photographs()
-        sets = {f"{w} x {h} pixels": mosaics((h, w), PICTURES, source) for h, w in SHAPES}
+        sets = {f"{w} x {h} pixels": mosaics((h, w), IMAGES, source) for h, w in SHAPES}
     for title, files in sets.items():
         compare_decoding(f"{title} to {arguments.size}", files, arguments.size, arguments.rounds)
     with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,7 @@ import jax
 from timing import interleave, ratio
 
 from aninfonce_jax.build import build_experiment
-from aninfonce_jax.config.schema import Config
+from aninfonce_jax.config import resolve
 from aninfonce_jax.models.mlp import paper_widths
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.step import make_train_step
@@ -39,18 +39,17 @@ WIDTHS = (DIM, *paper_widths(DIM), DIM)
 
 def our_steps(optimizer: str):
     """Returns a function that takes STEPS steps of ours."""
-    config = Config()
+    (config,) = resolve({}, {"optimizer.kind": optimizer}).runs.values()
     config = dataclasses.replace(
         config,
-        dgp=dataclasses.replace(config.dgp, sampler="paper"),
+        source=dataclasses.replace(config.source, sampler="paper"),
         objective=dataclasses.replace(config.objective, negatives="both"),
-        optimizer=dataclasses.replace(config.optimizer, name=optimizer, ema_decay=0.0),
-        train=dataclasses.replace(config.train, steps_per_dispatch=STEPS),
+        train=dataclasses.replace(config.train, steps_per_dispatch=STEPS, ema_decay=0.0),
     )
-    mesh = Placement.local(1)
+    placement = Placement.local(1)
     experiment = build_experiment(config)
-    step = make_train_step(experiment, mesh)
-    state = jax.jit(experiment.init_state, out_shardings=mesh.whole)()
+    step = make_train_step(experiment, placement)
+    state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
 
     def run():
         nonlocal state

@@ -11,6 +11,7 @@ of each recipe, interleaved.
 """
 
 import argparse
+import math
 import time
 
 import jax
@@ -26,25 +27,34 @@ from aninfonce_jax.training.step import make_train_step
 
 VARIANTS = {"ours": "bimodal", "paper": "recipe"}
 GOAL = 0.99
+# Steps between two evaluations.
+EVALUATION = 250
 
 
 def recipe_config(recipe: str) -> Config:
-    return config_lib.from_dict(load_config(f"configs/synthetic.py:{VARIANTS[recipe]}"))
+    values = load_config(f"configs/synthetic.py:{VARIANTS[recipe]}")
+    (config,) = config_lib.resolve(values, {}).runs.values()
+    return config
+
+
+def dispatch_steps(config: Config) -> int:
+    """Returns how many steps a call takes, so that evaluations fall between two calls."""
+    return math.gcd(config.train.steps_per_dispatch, EVALUATION)
 
 
 def start(config: Config):
     """Returns the experiment, its compiled step and its first state."""
-    mesh = Placement.local(1)
+    placement = Placement.local(1)
     experiment = build_experiment(config)
-    state = jax.jit(experiment.init_state, out_shardings=mesh.whole)()
-    return experiment, make_train_step(experiment, mesh), state
+    state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
+    return experiment, make_train_step(experiment, placement), state
 
 
 def time_to_goal(recipe: str) -> None:
     config = recipe_config(recipe)
     experiment, step, state = start(config)
     evaluate = make_evaluate(experiment, Placement.local(1))
-    done, seconds, dispatch = 0, 0.0, config_lib.dispatch_steps(config)
+    done, seconds, dispatch = 0, 0.0, dispatch_steps(config)
     mean_is_there = False
     step = step.lower(state, None, dispatch).compile()
     while done < config.train.steps:
@@ -53,7 +63,7 @@ def time_to_goal(recipe: str) -> None:
         jax.block_until_ready(metrics)
         seconds += time.perf_counter() - begin
         done += dispatch
-        if done % 250 == 0:
+        if done % EVALUATION == 0:
             scores = evaluate(state.evaluated, full=False)
             content, style = scores["r2_content"], scores["r2_style"]
             print(f"{recipe}: step {done} content {content:.4f} style {style:.4f}", flush=True)
@@ -70,7 +80,7 @@ def compare_pace(rounds: int = 10) -> None:
     def runner(recipe: str):
         config = recipe_config(recipe)
         _, step, state = start(config)
-        dispatch = config_lib.dispatch_steps(config)
+        dispatch = dispatch_steps(config)
 
         def run():
             nonlocal state

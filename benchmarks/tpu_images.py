@@ -31,6 +31,7 @@ from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.source import Example
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.step import lower_train_step
 
 # GB/s of a chip's memory, as published.
@@ -51,10 +52,17 @@ class NoImages:
         raise IndexError(index)
 
 
-def compile_step(config: Config, placement: Placement) -> Compiled:
-    """Compiles the training step of a config, but opens no data set."""
+def read_config(name: str, **changes: object) -> Config:
+    """Returns a config of images with dotted keys changed, "__" for the dot; None: as it is."""
+    given = {key.replace("__", "."): value for key, value in changes.items() if value is not None}
+    (config,) = resolve(load_config(name), given | {"source.folder": "none"}).runs.values()
+    return config
+
+
+def make_experiment(config: Config) -> Experiment:
+    """Builds the parts of a run on images, but opens no data set."""
     source = build_image_pairs(config.source, open_split=lambda split: NoImages())
-    return lower_train_step(assemble(config, source), placement).compile()
+    return assemble(config, source)
 
 
 def traffic(text: str) -> str:
@@ -72,7 +80,7 @@ def traffic(text: str) -> str:
     return "; ".join(f"{n} {kind}, {sizes[kind] / 2**20:.1f} MiB" for kind, n in counts.items())
 
 
-def report(compiled: Compiled, config: Config, placement: Placement, chip: str) -> None:
+def report(compiled: Compiled, config: Config, devices: int, chip: str) -> None:
     """Prints what the compiler says of a step."""
     tflops, capacity, _ = CHIPS[chip]
     memory, cost, text = compiled.memory_analysis(), compiled.cost_analysis(), compiled.as_text()
@@ -93,7 +101,7 @@ def report(compiled: Compiled, config: Config, placement: Placement, chip: str) 
     )
     if config.train.microbatches == 1:
         flops, moved = cost["flops"], cost["bytes accessed"]
-        each = flops * placement.size / config.train.batch_size
+        each = flops * devices / config.train.batch_size
         print(
             f"FLOPs        {flops / 1e12:8.2f} T, {each / 1e9:.1f} G per image (both views); "
             f"{1e3 * flops / tflops / 1e12:.0f} ms at peak"
@@ -117,15 +125,14 @@ def main() -> None:
     parser.add_argument("--remat", action=argparse.BooleanOptionalAction)
     parser.add_argument("--text", help="a file to write the compiled program to")
     arguments = parser.parse_args()
-    changes = {
-        "train.batch_size": arguments.batch_size,
-        "train.microbatches": arguments.microbatches,
-        "encoder.remat": arguments.remat,
-        "objective.kind": arguments.objective,
-        "objective.strategy": arguments.strategy,
-    }
-    overrides = {name: value for name, value in changes.items() if value is not None}
-    (config,) = resolve(load_config(arguments.config), overrides).runs.values()
+    config = read_config(
+        arguments.config,
+        train__batch_size=arguments.batch_size,
+        train__microbatches=arguments.microbatches,
+        encoder__remat=arguments.remat,
+        objective__kind=arguments.objective,
+        objective__strategy=arguments.strategy,
+    )
     placement = Placement.of_topology(arguments.topology)
     print(
         f"{config.name}: {config.encoder.kind}, {config.objective.kind}, batch "
@@ -134,7 +141,7 @@ def main() -> None:
     )
     start = time.perf_counter()
     try:
-        compiled = compile_step(config, placement)
+        compiled = lower_train_step(make_experiment(config), placement).compile()
     except jax.errors.JaxRuntimeError as error:
         wanted = re.search(r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)", str(error))
         if wanted is None:
@@ -142,7 +149,7 @@ def main() -> None:
         print(f"does not fit: it would take {wanted[1]}iB of {wanted[2]}iB")
         return
     print(f"compiled in  {time.perf_counter() - start:8.0f} s")
-    report(compiled, config, placement, arguments.topology.split(":")[0])
+    report(compiled, config, placement.size, arguments.topology.split(":")[0])
     if arguments.text:
         with open(arguments.text, "w") as file:
             file.write(compiled.as_text())
