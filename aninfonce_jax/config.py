@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -229,21 +228,12 @@ def for_evaluation(config: Config, overrides: Mapping[str, Any]) -> Config:
 
 
 def dispatch_steps(config: Config) -> int:
-    """Returns how many steps go into one call to the device.
+    """Returns how many steps at most go into one call to the device.
 
-    It divides every interval at which the loop must look at the state, so that
-    evaluations, checkpoints and the end fall between two calls. Pictures come from the
-    host, a batch for every call.
+    The loop asks for fewer where it must look at the state in between. Pictures come from
+    the host, a batch for every call.
     """
-    if config.has_images:
-        return 1
-    return math.gcd(
-        config.train.steps_per_dispatch,
-        config.train.steps,
-        config.eval.every,
-        config.checkpoint.every,
-        config.log.every,
-    )
+    return 1 if config.has_images else config.train.steps_per_dispatch
 
 
 def _result_values(config: Config) -> dict[str, Any]:

@@ -6,26 +6,14 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.cli import printable
 from aninfonce_jax.config_schema import Config
+from aninfonce_jax.evaluation.registry import MISSING, ONE_DECIMAL, SCORES
 from aninfonce_jax.evaluation.table import COLUMNS
-
-# Score -> heading and format of its column. All of them fit into 80 characters.
-_COLUMNS = {
-    "step": ("steps", "{:d}"),
-    "r2": ("R²", "{:.4f}"),
-    "r2_content": ("R²\ncontent", "{:.4f}"),
-    "r2_style": ("R²\nstyle", "{:.4f}"),
-    "mcc_pearson": ("MCC", "{:.4f}"),
-    "concentration_error": ("worst\nΛ̂ error", "{:.1%}"),
-    "knn_accuracy": ("k-NN", "{:.1%}"),
-    "probe_accuracy": ("linear\nprobe", "{:.1%}"),
-    "loss": ("loss", "{:.4f}"),
-    "loss_floor": ("floor", "{:.4f}"),
-}
-
+from aninfonce_jax.evaluation.workdir import as_number, interval_of
 
 _READOUTS_WIDTH = 120
 
@@ -62,33 +50,56 @@ def _print_table(table: Table, width: int | None = None) -> None:
 
 
 def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
-    """Prints a row of scores for each run."""
-    shown = [name for name in _COLUMNS if any(s.get(name) is not None for s in results.values())]
-    table = Table(box=None, pad_edge=False)
+    """Prints a row of scores for each run, each over half its interval, in 80 characters.
+
+    Args:
+      results: what `eval.json` holds of each run, by the run's name.
+    """
+    shown = [
+        score
+        for score in SCORES
+        if score.console
+        and any(math.isfinite(as_number(s.get(score.key))) for s in results.values())
+    ]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("run", no_wrap=True)
-    for name in shown:
-        table.add_column(_COLUMNS[name][0], justify="right")
+    table.add_column("steps", justify="right")
+    for score in shown:
+        table.add_column(score.console, justify="right")
+    found = False
     for run, scores in results.items():
-        cells = [
-            "–" if scores.get(name) is None else _COLUMNS[name][1].format(scores[name])
-            for name in shown
-        ]
-        table.add_row(printable(run), *cells)
+        cells = []
+        for score in shown:
+            value, interval = as_number(scores.get(score.key)), interval_of(scores, score.key)
+            margin = score.form.margin(value, interval)
+            found = found or bool(margin)
+            cells.append(f"{score.form.value(value, interval)}\n{margin}".strip())
+        step = as_number(scores.get("step"))
+        table.add_row(
+            Text(printable(run)), f"{step:.0f}" if math.isfinite(step) else MISSING, *cells
+        )
     _print_table(table)
+    if found:
+        Console().print("±: 95 % interval over test examples; another seed may differ by more.")
 
 
 def print_readouts(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Prints what can be read off the features, in per cent."""
+    """Prints what can be read off the features, in per cent, over half the intervals.
+
+    Args:
+      rows: as `table.table_rows` makes them.
+    """
     table = Table(title="readouts, per cent", box=None, title_justify="left")
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("objective", "features") else "right")
     for row in rows:
-        table.add_row(*(_readout_cell(row[name]) for name in COLUMNS))
+        table.add_row(*(_readout_cell(row, name) for name in COLUMNS))
     # Wider than most logs are taken to be: cut-off headings would be of no use.
     _print_table(table, max(Console().width, _READOUTS_WIDTH))
 
 
-def _readout_cell(value: str | float) -> str:
-    if isinstance(value, str):
-        return printable(value)
-    return f"{value:.1f}" if math.isfinite(value) else "–"
+def _readout_cell(row: Mapping[str, Any], name: str) -> str:
+    if isinstance(row[name], str):
+        return printable(row[name])
+    margin = ONE_DECIMAL.margin(row[name], row["intervals"].get(name))
+    return f"{ONE_DECIMAL.value(row[name])}\n{margin}".strip()

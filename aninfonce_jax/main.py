@@ -4,6 +4,11 @@ What each mode does; the flags are read in `command_line`. Heavy imports wait un
 are known to be good, so that a typo answers at once.
 """
 
+from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
+
+if __name__ == "__main__":
+    stop_at_once()  # before the imports that take time
+
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,10 +23,10 @@ from aninfonce_jax.cli import (
     complain,
     printable,
     run_command,
+    warn,
 )
 from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import Config, ConfigError
-from aninfonce_jax.stop import Preempted, StopSignal
 
 _PREVIEW_PAIRS = 8
 
@@ -67,7 +72,7 @@ def _run(command: command_line.Command) -> int:
 
 
 def _folders(workdir: str) -> list[Path]:
-    """Returns the runs that a --workdir names: folders, or the runs inside one."""
+    """Returns the runs that a --workdir names: folders, and the runs inside them."""
     if not workdir:
         raise ConfigError("--workdir is missing: name the folder of a run, or several with commas")
     return workdir_lib.find_runs(map(Path, workdir.split(",")))
@@ -100,7 +105,7 @@ def _train_and_report(
     config_lib.check_backend(config, jax.default_backend())
     memory.check_fits(config, devices)
 
-    from aninfonce_jax.console import print_config, print_scores
+    from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import make_evaluate
     from aninfonce_jax.training import loop
@@ -110,11 +115,10 @@ def _train_and_report(
     folders = _run_folders(config, workdir)
     print_config(config)
     print(f"work directory: {printable(workdir)}")
-    results: dict[str, Mapping[str, Any]] = {}
     for name, run in runs.items():
         stop.raise_if_requested(f"stopped before {name} began")
         try:
-            result = loop.train(
+            loop.train(
                 run,
                 folders[name],
                 make_evaluate,
@@ -123,39 +127,56 @@ def _train_and_report(
                 label=name,
                 command=commands[name],
             )
-        except (loop.DivergedError, CheckpointError, DataError) as error:
+        except (loop.DivergedError, loop.UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
+        except OSError as error:  # a full disk, a folder that was removed or made read-only
+            return complain(
+                f"the run in {folders[name]} can't go on: {error}; mend it, and the same command "
+                "goes on from the last checkpoint",
+                EXIT_FAILED,
+            )
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
-        results[name] = result.scores
-    print_scores(results)
-    _print_readouts([*folders.values()])
-    return _report([*folders.values()], workdir)
+    return _show(folders, workdir)
 
 
 def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -> int:
-    from aninfonce_jax.console import print_scores
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.evaluation.runner import evaluate_checkpoint
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     try:
-        print_scores({folder.name: evaluate_checkpoint(folder, overrides) for folder in folders})
-    except FileNotFoundError as error:
-        return complain(error, EXIT_USAGE)
+        for folder in folders:
+            for problem in evaluate_checkpoint(folder, overrides).get("warnings", ()):
+                warn(f"{folder}: {problem}")
     except (CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)
-    _print_readouts(folders)
-    return _report(folders, output)
+    except OSError as error:
+        return complain(f"the scores can't be written: {error}", EXIT_FAILED)
+    names = [folder.name for folder in folders]
+    # Runs of equal names in different folders must not hide each other.
+    shown = names if len(set(names)) == len(names) else [*map(str, folders)]
+    return _show(dict(zip(shown, folders, strict=True)), output)
 
 
-def _print_readouts(folders: list[Path]) -> None:
-    from aninfonce_jax.console import print_readouts
+def _show(folders: Mapping[str, Path], output: Path) -> int:
+    """Prints the scores that the work directories hold, and writes tables and report."""
+    from aninfonce_jax.console import print_readouts, print_scores
     from aninfonce_jax.evaluation.runner import tabulate
+    from aninfonce_jax.evaluation.workdir import ReportError, read_workdir
 
-    for folder in folders:
-        if rows := tabulate(folder):
-            print_readouts(rows)
+    try:
+        results = {name: read_workdir(folder).final for name, folder in folders.items()}
+    except ReportError as error:
+        return complain(error, EXIT_USAGE)
+    print_scores(results)
+    try:
+        tables = [tabulate(folder) for folder in folders.values()]
+    except OSError as error:
+        return complain(f"the table can't be written: {error}", EXIT_FAILED)
+    for rows in filter(None, tables):
+        print_readouts(rows)
+    return _report([*folders.values()], output)
 
 
 def _preview(config: Config, folder: Path) -> int:

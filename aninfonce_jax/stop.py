@@ -3,24 +3,73 @@
 Imports nothing heavy, so that a request is heeded from the first import on.
 """
 
+import contextlib
+import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+from aninfonce_jax.cli import EXIT_PREEMPTED
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Preempted(Exception):  # noqa: N818 - a request, not an error
     """The process was asked to stop; what is done is saved and the run can be resumed."""
 
 
+def stop_at_once() -> None:
+    """Lets SIGTERM and Ctrl-C end the process with one line and the code of a preempted run.
+
+    For a command line, as its first act: while modules are imported there is nothing to save,
+    and Python's own answer would be a traceback. Files are written whole or not at all, so that
+    this is safe at any time; a `StopSignal` is kinder to a run.
+    """
+    for number in _SIGNALS:
+        # A signal that the parent has set to be ignored (nohup, a background job) stays so.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    # Neither an exception, which an import may swallow or show, nor a buffered stream, which
+    # may be in use at this moment.
+    name = signal.Signals(number).name
+    text = f"aninfonce_jax: stopped at once by {name}; the same command starts it again, or "
+    os.write(2, f"{text}goes on from what is saved\n".encode())
+    os._exit(EXIT_PREEMPTED)
+
+
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """Lets SIGTERM and Ctrl-C raise KeyboardInterrupt, where all that is under way is undone by it.
+
+    For work that is not a loop of steps; not around imports, which may swallow exceptions.
+    """
+    # Handlers can only be set in the main thread.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 class StopSignal:
     """Turns SIGTERM or Ctrl-C into a flag, to be read between two calls to the device.
 
     Orbax's own preemption signal needs `jax.distributed`, which a single process lacks. A
-    second signal of the same kind acts as if there were no handler, for the impatient.
+    second signal of the same kind acts as if there were no handler of this class, for the
+    impatient.
     """
-
-    _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
     def __init__(self) -> None:
         self.requested = False
@@ -34,9 +83,11 @@ class StopSignal:
     def __enter__(self) -> "StopSignal":
         # Handlers can only be set in the main thread; elsewhere the run is not interruptible.
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.getsignal(number) for number in self._SIGNALS}
-            for number in self._SIGNALS:
-                signal.signal(number, self._handle)
+            self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
+            for number, handler in self._previous.items():
+                # Ctrl-C is not meant for a job in the background, whose shell has set this.
+                if handler is not signal.SIG_IGN:
+                    signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -49,6 +49,8 @@ REPORT_LOCK_FILE = "report.lock"
 CHECKPOINT_FOLDER = "checkpoints"
 TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
+# In the name of a checkpoint that Orbax has not finished.
+INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
 
 # Of config.json and eval.json. Files of format 1 had neither this number nor a digest.
 FORMAT = 2
@@ -98,15 +100,21 @@ def hold(*folders: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            stack.enter_context(
-                _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
-            )
+            with _writing(folder):
+                stack.enter_context(
+                    _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
+                )
         yield
 
 
 @contextlib.contextmanager
 def hold_report(folder: Path) -> Iterator[None]:
-    """Keeps others from writing a report into `folder`, but not from training there; see `hold`."""
+    """Keeps others from writing a report into `folder`, but not from training there; see `hold`.
+
+    Raises:
+      WorkdirError: another process writes one.
+      OSError: the folder can't be written.
+    """
     advice = "wait for it, or name another folder first in --workdir"
     with _hold(folder / REPORT_LOCK_FILE, advice, patience=_REPORT_PATIENCE):
         yield
@@ -122,12 +130,11 @@ def _hold(path: Path, advice: str, patience: float = 0.0) -> Iterator[None]:
     what = f"work directory {path.parent}"
     with contextlib.ExitStack() as stack:
         stack.callback(_remove_if_empty, made)
-        with _writing(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(lock.hold(path, what, advice, patience=patience, say=warn))
-            except lock.LockedError as error:
-                raise WorkdirError(str(error)) from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            stack.enter_context(lock.hold(path, what, advice, patience=patience, say=warn))
+        except lock.LockedError as error:
+            raise WorkdirError(str(error)) from error
         _held[known] = threading.get_ident()
         stack.callback(_held.pop, known)
         yield
@@ -164,23 +171,23 @@ def _reading(path: Path, advice: str = "") -> Iterator[None]:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
-    """Returns the runs that folders hold: each one itself, or those one level below.
+    """Returns the runs that folders hold: each one itself, and those one level below.
 
     Raises:
       WorkdirError: if a folder does not exist, or holds no run.
     """
     found: list[Path] = []
     for folder in folders:
-        if not folder.exists():
-            raise WorkdirError(f"work directory {folder} does not exist")
-        if not folder.is_dir():
-            raise WorkdirError(f"work directory {folder} is a file; expected a folder")
         with _reading(folder):
+            if not folder.exists():
+                raise WorkdirError(f"work directory {folder} does not exist")
+            if not folder.is_dir():
+                raise WorkdirError(f"work directory {folder} is a file; expected a folder")
             below = sorted(path for path in folder.iterdir() if path.is_dir())
             runs = [path for path in (folder, *below) if _is_run(path)]
         if not runs:
             raise WorkdirError(f"{folder} holds no run: no {CONFIG_FILE} in it or one level below")
-        found += [folder] if runs[0] == folder else runs
+        found += runs
     return found
 
 
@@ -257,13 +264,21 @@ def claim(folder: Path, config: Config, command: str = "") -> None:
             )
         if read_saved(folder) == _as_saved(values, command):
             return
-    elif left := [name for name in _TRACES if (folder / name).exists()]:
+    elif left := [name for name in _TRACES if _holds_work(folder / name)]:
         raise WorkdirError(
             f"{folder} has {' and '.join(left)} but no {CONFIG_FILE}; put it back, or choose "
             "another --workdir"
         )
     with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         write_config(folder, values, command)
+
+
+def _holds_work(path: Path) -> bool:
+    """Whether a trace of a run is more than a save that was interrupted."""
+    if path.name == CHECKPOINT_FOLDER and path.is_dir():
+        return any(INTERRUPTED_SAVE not in found.name for found in path.iterdir())
+    return path.exists()
 
 
 @contextlib.contextmanager

@@ -29,9 +29,9 @@ from torch import Tensor, nn
 from tpu_images import make_experiment
 
 from aninfonce_jax.config import from_dict
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
-from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.models.resnet import DEPTHS, IMAGENET_MEAN, IMAGENET_STD
 from aninfonce_jax.training.state import Experiment
@@ -68,7 +68,7 @@ def our_parts(experiment: Experiment, images: np.ndarray) -> dict[str, Run]:
 
     def take_step():
         nonlocal state
-        state, metrics = step(state, batch)
+        state, metrics = step(state, batch, 1)
         jax.block_until_ready(metrics)
 
     return {

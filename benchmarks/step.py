@@ -54,7 +54,7 @@ def our_steps(optimizer: str):
 
     def run():
         nonlocal state
-        state, metrics = step(state, None)
+        state, metrics = step(state, None, STEPS)
         jax.block_until_ready(metrics)
 
     return run

@@ -17,9 +17,9 @@ import jax
 from timing import interleave, ratio
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.evaluation.runner import make_evaluate
-from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.training.step import make_train_step
@@ -46,10 +46,10 @@ def time_to_goal(recipe: str) -> None:
     evaluate = make_evaluate(experiment, make_mesh(1))
     done, seconds, dispatch = 0, 0.0, config_lib.dispatch_steps(config)
     mean_is_there = False
-    step = step.lower(state, None).compile()
+    step = step.lower(state, None, dispatch).compile()
     while done < config.train.steps:
         begin = time.perf_counter()
-        state, metrics = step(state, None)
+        state, metrics = step(state, None, dispatch)
         jax.block_until_ready(metrics)
         seconds += time.perf_counter() - begin
         done += dispatch
@@ -68,11 +68,13 @@ def time_to_goal(recipe: str) -> None:
 
 def compare_pace(rounds: int = 10) -> None:
     def runner(recipe: str):
-        _, step, state = start(recipe_config(recipe))
+        config = recipe_config(recipe)
+        _, step, state = start(config)
+        dispatch = config_lib.dispatch_steps(config)
 
         def run():
             nonlocal state
-            state, metrics = step(state, None)
+            state, metrics = step(state, None, dispatch)
             jax.block_until_ready(metrics)
 
         return run

@@ -30,13 +30,13 @@ from jax.stages import Compiled
 from tpu import CHIPS, COLLECTIVES
 
 from aninfonce_jax.config import from_dict
+from aninfonce_jax.config_file import load_config
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.data.augment import preset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.images import ImagePairs
 from aninfonce_jax.data.pipeline import ImageBatch, Loading
 from aninfonce_jax.data.source import Example
-from aninfonce_jax.main import load_config
 from aninfonce_jax.mesh import DATA_AXIS, batch_sharding, replicated
 from aninfonce_jax.training.state import Experiment, assemble
 from aninfonce_jax.training.step import make_train_step
@@ -92,7 +92,7 @@ def compile_step(config: Config, mesh: Mesh) -> Compiled:
         mask=column(jnp.bool_),
     )
     state = jax.tree.map(on_all, jax.eval_shape(experiment.init_state))
-    return make_train_step(experiment, mesh).lower(state, batch).compile()
+    return make_train_step(experiment, mesh).lower(state, batch, 1).compile()
 
 
 def traffic(text: str) -> str:

@@ -1,10 +1,15 @@
 """One strict session: eight CPU devices, no silent rank promotion, warnings are errors.
 
+Programs are compiled once for all tests, workers, child processes and later sessions: what
+jax compiled is kept in .pytest_cache/compiled, under a key of the program, the flags and the
+versions. Traces are not kept, so tests that count them see what they always saw.
+
 The device count must be set before jax first looks for devices, hence here and not in
 a test module.
 """
 
 import os
+from pathlib import Path
 
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",
@@ -16,6 +21,21 @@ os.environ["XLA_FLAGS"] = " ".join(
     [_GIVEN, *(f"{name}={value}" for name, value in _FLAGS.items() if name not in _GIVEN)]
 ).strip()
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+_COMPILED = Path(__file__).resolve().parent.parent / ".pytest_cache" / "compiled"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_COMPILED))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+# A process that is killed while it writes leaves a file that can't be read; so does, for a
+# moment, one that is still writing. jax then compiles, as without the file, and warns. Tests of
+# what a child process says must not depend on that; pyproject.toml says the same to pytest.
+os.environ["PYTHONWARNINGS"] = ",".join(
+    given
+    for given in (
+        os.environ.get("PYTHONWARNINGS", ""),
+        "ignore:Error reading persistent compilation cache entry",
+    )
+    if given
+)
 
 import jax  # noqa: E402
 

@@ -2,8 +2,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config, ConfigError
@@ -258,22 +256,6 @@ def test_difference_ignores_what_does_not_change_the_result():
     seeded = dataclasses.replace(config, seed=3)
     assert config_lib.difference(config, seeded) == {"seed": (0, 3)}
     assert config_lib.fingerprint(config) != config_lib.fingerprint(seeded)
-
-
-@settings(deadline=None, derandomize=True, max_examples=50)
-@given(*[st.integers(1, 400)] * 5)
-def test_dispatch_divides_every_interval(steps, dispatch, evaluate, save, log):
-    config = Config()
-    config = dataclasses.replace(
-        config,
-        train=dataclasses.replace(config.train, steps=steps, steps_per_dispatch=dispatch),
-        eval=dataclasses.replace(config.eval, every=evaluate),
-        checkpoint=dataclasses.replace(config.checkpoint, every=save),
-        log=dataclasses.replace(config.log, every=log),
-    )
-    length = config_lib.dispatch_steps(config)
-    assert 1 <= length <= dispatch
-    assert all(n % length == 0 for n in (steps, dispatch, evaluate, save, log))
 
 
 def test_every_field_has_a_meaning():

@@ -49,6 +49,7 @@ def test_docstring_states_command_duration_and_result(path):
 @pytest.mark.parametrize("name", ["configs/synthetic.py", "synthetic.py", "synthetic"])
 def test_a_shipped_config_is_found_from_anywhere(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "synthetic").mkdir()
     config = config_lib.from_dict(load_config(f"{name}:linear"))
     assert config == load("configs/synthetic.py:linear")
 

@@ -1,8 +1,10 @@
 import pytest
+from rich.cells import cell_len
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config_schema import Config
-from aninfonce_jax.console import print_config, print_scores
+from aninfonce_jax.console import print_config, print_readouts, print_scores
+from aninfonce_jax.evaluation.table import table_rows
 
 
 def changed(**values):
@@ -52,20 +54,47 @@ def test_scores_of_a_process_fit_into_80_columns(capsys, monkeypatch):
     scores = {"step": 3000, "r2": 0.9991, "r2_content": 0.9995, "r2_style": 0.9988}
     scores |= {"mcc_pearson": 0.7712, "concentration_error": 0.016, "loss": 3.6821}
     scores |= {"loss_floor": 3.6761}
-    print_scores({"aninfonce_no_l2": scores, "infonce": {"step": 1500, "r2": 0.5}})
-    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
-    numbers = ["3000", "0.9991", "0.9995", "0.9988", "0.7712", "1.6%", "3.6821", "3.6761"]
-    assert lines[-2:] == [
+    keys = ("r2", "r2_content", "r2_style", "mcc_pearson")
+    found = {key: [scores[key] - 2e-4, scores[key] + 1e-4] for key in keys}
+    found |= {"loss": [3.67, 3.69], "loss_floor": [3.62, 3.7]}
+    results = {
+        "aninfonce_no_l2": scores | {"intervals": found},
+        "infonce": {"step": 1500, "r2": 0.5, "intervals": {"r2": [0.488, 0.5116]}},
+    }
+    print_scores(results)
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    numbers = ["3000", "0.9991", "0.9995", "0.9988", "0.7712", "1.6%", "3.682", "3.676"]
+    assert [line.split() for line in lines[-5:-1]] == [
         ["aninfonce_no_l2", *numbers],
-        ["infonce", "1500", "0.5000", *"––––––"],
+        [*["±0.0002"] * 4, "±0.013", "±0.057"],
+        ["infonce", "1500", "0.500", *"––––––"],
+        ["±0.012"],
     ]
+    assert lines[-1].startswith("±: 95 % interval")
+
+
+def test_readouts_are_printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "120")
+    rows = table_rows(
+        "AnInfoNCE",
+        {
+            "readouts": {"backbone": {"classes": 0.465}},
+            "intervals": {"readouts": {"backbone": {"classes": [0.398, 0.534]}}},
+        },
+    )
+    print_readouts(rows)
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert lines[2][:3] == ["AnInfoNCE", "backbone", "46.5"]
+    assert lines[3] == ["±6.9"]
 
 
 def test_scores_leave_out_what_no_run_has(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "120")
     print_scores({"a": {"step": 3, "r2": 0.98765}, "b": {"step": 4, "r2": None, "loss": 1.0}})
     text = capsys.readouterr().out
-    assert "0.9877" in text
+    assert "0.988" in text
     assert "–" in text
-    assert "1.0000" in text
+    assert "1.000" in text
+    assert "interval" not in text
     assert "MCC" not in text

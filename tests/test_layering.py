@@ -9,8 +9,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
-    ["types", "cli", "files", "lock", "stop"],
-    ["compat", "config_schema"],
+    ["types", "cli", "files", "lock"],
+    ["compat", "config_schema", "stop"],
     ["config_values"],
     ["config", "config_file", "memory", "rng", "mesh"],
     ["workdir"],

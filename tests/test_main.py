@@ -1,7 +1,7 @@
 import functools
 import json
 import os
-import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +12,7 @@ import jax
 import pytest
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.evaluation import runner
+from aninfonce_jax.evaluation import registry, runner
 from aninfonce_jax.main import main
 from aninfonce_jax.workdir import claim, read_metrics
 
@@ -128,6 +128,15 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(module):
     assert (ended.returncode, ended.stderr) == (141, b"")
 
 
+@pytest.mark.parametrize("module", ["main", "prepare"])
+def test_an_output_that_cannot_be_written_is_said(module):
+    command = [sys.executable, "-m", f"aninfonce_jax.{module}", "--help"]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+    expected = b"aninfonce_jax: the output can't be written: No space left on device\n"
+    assert (ended.returncode, ended.stderr) == (1, expected)
+
+
 def test_help_can_be_written_in_ascii():
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
     command = [sys.executable, "-m", "aninfonce_jax.main", "--help"]
@@ -141,6 +150,7 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "train.batch_size" in text
     assert "report.html" in text
+    assert "±: 95 % interval" in text
     page = (tmp_path / "report.html").read_text()
     assert "AnInfoNCE" in page
     commands = {
@@ -151,6 +161,14 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     assert commands["infonce"] != commands["aninfonce"]
     for kind in ("aninfonce", "infonce"):
         final = json.loads((tmp_path / kind / "eval.json").read_text())
+        for key in ("r2", "r2_content", "r2_style", "mcc_pearson", "mcc_spearman", "loss"):
+            low, high = final["intervals"][key]
+            assert low <= final[key] <= high, key
+            # What the loop wrote is what the page shows, in the form of the registry.
+            form = registry.score(key).form
+            assert form.value(final[key], [low, high]) in page, key
+            assert form.margin(final[key], [low, high]) in page, key
+        assert len(final["intervals"]["r2_per_factor"]) == len(final["r2_per_factor"])
         assert run("--mode=eval", f"--workdir={tmp_path / kind}") == 0
         again = json.loads((tmp_path / kind / "eval.json").read_text())
         timing = {"seconds": 0, "digest": ""}
@@ -219,6 +237,28 @@ def test_a_stop_in_the_last_evaluation_keeps_the_next_run_from_beginning(
     assert (tmp_path / "report.html").exists()
 
 
+def test_a_work_directory_that_is_removed_in_mid_run(tmp_path, capfd, monkeypatch):
+    make_evaluate, workdir = runner.make_evaluate, tmp_path / "run"
+
+    def make(*args):
+        evaluate = make_evaluate(*args)
+
+        def run(weights, *, full):
+            if (workdir / "metrics.jsonl").stat().st_size:  # not the first evaluation
+                shutil.rmtree(workdir)
+            return evaluate(weights, full=full)
+
+        return run
+
+    monkeypatch.setattr(runner, "make_evaluate", make)
+    one = ["--config=configs/synthetic.py", "--config.train.steps=4", f"--workdir={workdir}"]
+    assert run(*SMALL, *NORMAL, *one) == 1
+    err = capfd.readouterr().err
+    assert err.startswith("aninfonce_jax: ")
+    assert "the folder was removed" in err
+    assert err.count("\n") == 1
+
+
 def test_a_stop_while_setting_up_asks_to_be_started_again(tmp_path, capsys, monkeypatch):
     check = config_lib.check_devices
     monkeypatch.setattr(config_lib, "check_devices", functools.partial(terminate, check))
@@ -267,7 +307,6 @@ def test_terminated_and_killed_runs_end_like_an_uninterrupted_one(tmp_path):
     process = start(broken, *often)
     newest = max(int(p.name) for p in saved.iterdir() if p.name.isdigit())
     wait_for(lambda: (saved / f"{newest + 8}").exists(), process)
-    time.sleep(random.Random(0).uniform(0, 0.1))
     process.kill()
     process.communicate()
 

@@ -48,7 +48,7 @@ def compiled_bytes(config):
         with experiment.source.training_batches(config.train.batch_size, seed=0) as batches:
             batch = next(batches)
     step = make_train_step(experiment, mesh)
-    plan = step.lower(jax.eval_shape(experiment.init_state), batch).compile().memory_analysis()
+    plan = step.lower(jax.eval_shape(experiment.init_state), batch, 1).compile().memory_analysis()
     return plan.argument_size_in_bytes + plan.temp_size_in_bytes
 
 

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -140,10 +141,19 @@ def test_another_version_is_said(run):
 
 @pytest.mark.parametrize("left", ["checkpoints", "metrics.jsonl", "eval.json"])
 def test_traces_of_a_run_without_its_config_are_refused(tmp_path, left):
-    (tmp_path / left).mkdir() if left == "checkpoints" else (tmp_path / left).touch()
+    if left == "checkpoints":
+        (tmp_path / left / "4").mkdir(parents=True)
+    else:
+        (tmp_path / left).touch()
     with pytest.raises(WorkdirError, match=f"has {left} but no config.json; put it back"):
         workdir_lib.claim(tmp_path, CONFIG)
     assert os.listdir(tmp_path) == [left]
+
+
+def test_a_save_in_a_folder_that_was_removed_is_no_trace_of_a_run(tmp_path):
+    (tmp_path / "checkpoints" / "4.orbax-checkpoint-tmp" / "state").mkdir(parents=True)
+    workdir_lib.claim(tmp_path, CONFIG)
+    assert workdir_lib.read_config(tmp_path) == CONFIG
 
 
 # --- names that are taken ---
@@ -202,7 +212,7 @@ def test_what_may_not_be_read_is_said(run, monkeypatch):
         workdir_lib.hold(run).__enter__()
 
 
-def test_runs_are_found_here_or_one_level_below(tmp_path):
+def test_runs_are_found_here_and_one_level_below(tmp_path):
     for name in ("b", "a"):
         workdir_lib.claim(tmp_path / name, CONFIG)
     (tmp_path / "figures").mkdir()
@@ -213,6 +223,9 @@ def test_runs_are_found_here_or_one_level_below(tmp_path):
     assert workdir_lib.find_runs([tmp_path]) == [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(WorkdirError, match="holds no run"):
         workdir_lib.find_runs([tmp_path / "b", tmp_path / "figures"])
+    # Neither are those below a folder in which somebody has trained another run.
+    workdir_lib.claim(tmp_path, CONFIG)
+    assert workdir_lib.find_runs([tmp_path]) == [tmp_path, tmp_path / "a", tmp_path / "b"]
 
 
 # --- eval.json ---
@@ -367,3 +380,14 @@ def test_a_report_may_be_written_while_a_run_is_held(tmp_path):
 def test_errors_of_the_body_pass_through(tmp_path):
     with pytest.raises(OSError, match="of the body"), workdir_lib.hold(tmp_path):
         raise OSError("of the body")
+
+
+def test_a_path_that_no_file_system_takes_is_said_in_a_line():
+    path = Path("y" * 300)
+    with (
+        pytest.raises(WorkdirError, match="can't be written: File name too long; choose another"),
+        workdir_lib.hold(path),
+    ):
+        pass
+    with pytest.raises(WorkdirError, match="can't be read: File name too long"):
+        workdir_lib.find_runs([path])

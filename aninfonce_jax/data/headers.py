@@ -153,6 +153,7 @@ def _check_claim(header: Header, size: int, max_pixels: int) -> None:
 _START_OF_SCAN = 0xDA
 # The frame headers: all of 0xC0 to 0xCF but tables (C4, CC) and a reserved one (C8).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_SEQUENTIAL = (0xC0, 0xC1)
 # EXIF, colour profiles, further pictures, comments. JFIF (E0) and Adobe's (EE) say how the
 # colours are stored.
 _METADATA = frozenset(range(0xE1, 0xF0)) - {0xEE} | {0xFE}
@@ -165,16 +166,25 @@ _MAX_MARKERS = 10_000
 
 
 def _parse_jpeg(data: bytes) -> Header:
-    frame = next((start for code, start, _ in _jpeg_segments(data) if code in _FRAMES), None)
-    if frame is None:
-        raise CorruptImageError("not a readable image: a JPEG without a frame header")
-    # Inside of compressed data 0xFF is always followed by zero, or by a restart marker.
-    scans = data.count(b"\xff\xda")
-    if scans > _MAX_SCANS:
+    frame = scan = None
+    for code, start, _ in _jpeg_segments(data):
+        if code in _FRAMES and frame is None:
+            frame = start
+        elif code == _START_OF_SCAN:
+            scan = start
+    if frame is None or scan is None:
         raise CorruptImageError(
-            f"a JPEG may have {_MAX_SCANS} scans, got {scans:,}; save the picture again"
+            "not a readable image: a JPEG without a header of its frame or scan"
         )
     height, width, components = struct.unpack_from(">HHB", data, frame + 5)
+    # Of a scan that holds everything libjpeg reads no further.
+    if data[frame + 1] not in _SEQUENTIAL or data[scan + 4] < components:
+        # Inside of compressed data 0xFF is always followed by zero, or by a restart marker.
+        scans = data.count(b"\xff\xda")
+        if scans > _MAX_SCANS:
+            raise CorruptImageError(
+                f"a JPEG may have {_MAX_SCANS} scans, got {scans:,}; save the picture again"
+            )
     return Header("JPEG", width, height, plain=components in (1, 3))
 
 

@@ -37,6 +37,8 @@ _MAX_TRIES = 20
 # Padding has no place in the source.
 _NO_INDEX = -1
 _SHARED_MEMORY = Path("/dev/shm")
+# What Grain says of one.
+_DEAD_WORKER = "Worker process was terminated unexpectedly"
 
 
 @jax.tree_util.register_dataclass
@@ -185,7 +187,15 @@ class Batches(Iterator[ImageBatch]):
     def __next__(self) -> ImageBatch:
         if self._iterator is None or self.position >= self._count:
             raise StopIteration
-        batch, unreadable = next(self._iterator)
+        try:
+            batch, unreadable = next(self._iterator)
+        except RuntimeError as error:
+            if _DEAD_WORKER not in str(error):
+                raise
+            raise DataError(
+                f"{self._name}: a process that loads pictures was ended from outside, such as for "
+                f"want of memory ({error}); the same command goes on, maybe with fewer workers"
+            ) from error
         self.position += 1
         self.unreadable.update(unreadable)
         if self._too_many_unreadable():
@@ -370,8 +380,10 @@ def _grain_dataset(
 def _start_worker(worker: int, workers: int) -> None:
     """Sets a worker process up."""
     del worker, workers
-    # Ctrl-C goes to all processes, and the main one may want batches until it has saved.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Ctrl-C, and a scheduler's notice, go to all processes; the main one may want batches until
+    # it has saved.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
     # A killed parent cannot stop its workers, which would wait for room in a queue for ever.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     # OpenCV would start a pool of threads in every worker.

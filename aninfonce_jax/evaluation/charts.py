@@ -5,6 +5,7 @@ import pathlib
 from collections.abc import Callable, Sequence
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 
 from aninfonce_jax.evaluation.figures import (
@@ -96,6 +97,8 @@ def _bar_chart(title: str, runs: Sequence[Run], folder: pathlib.Path) -> Chart:
         Key(run.label, run.color, "box", hatch=hatch_of_run(index))
         for index, run in enumerate(runs)
     ]
+    if any(np.isfinite(run.r2_intervals).any() for run in runs):
+        keys.append(Key("95 % interval", "ink", "tick"))
     dim = max(run.r2_final.size for run in runs)
     upright, lying = (
         functools.partial(draw_bars, runs=runs, horizontal=horizontal)

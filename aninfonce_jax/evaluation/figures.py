@@ -64,6 +64,7 @@ class Run(Curves):
     Attributes:
       r2: [evals, dim], a column per true factor.
       r2_final: [dim].
+      r2_intervals: [dim, 2], the interval of each of `r2_final`.
       concentration: [evals, dim], the learned Λ̂ in the order of the true factors.
       concentration_true: [dim].
       map: [dim, dim], recovered factors in rows, true factors in columns.
@@ -71,6 +72,7 @@ class Run(Curves):
 
     r2: np.ndarray
     r2_final: np.ndarray
+    r2_intervals: np.ndarray
     concentration: np.ndarray
     concentration_true: np.ndarray
     map: np.ndarray
@@ -239,10 +241,14 @@ def draw_bars(ax: Axes, runs: Sequence[Run], *, horizontal: bool) -> None:
             "linewidth": 0.8,
             "hatch": hatch_of_run(index) or None,
         }
+        low, high = np.clip(run.r2_intervals, 0, 1).T
+        # In the colour of the text: it must show on the bar and beyond it.
         if horizontal:
             ax.barh(centers, heights, thickness * 0.88, **kwargs)
+            ax.hlines(centers, low, high, color=COLORS["ink"], lw=1.0)
         else:
             ax.bar(centers, heights, thickness * 0.88, **kwargs)
+            ax.vlines(centers, low, high, color=COLORS["ink"], lw=1.0)
     value, factor = (ax.xaxis, ax.yaxis) if horizontal else (ax.yaxis, ax.xaxis)
     numbers = np.arange(dim) if dim <= 20 else np.arange(4, dim, 5)
     factor.set_ticks(numbers, numbers + 1)

@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
+from aninfonce_jax.evaluation import intervals
+
 FloatArray = npt.NDArray[np.float64]
 
-CORRELATIONS = ("pearson", "spearman")
+CORRELATIONS: tuple[Literal["pearson"], Literal["spearman"]] = ("pearson", "spearman")
 
 
 # --- Linear readout ---
@@ -60,6 +62,27 @@ def linear_r2_per_factor(
 
     Args and Raises: as `linear_r2`.
     """
+    z, predictions = linear_readout(latents, features, holdout=holdout, seed=seed)
+    error = np.sum((z - predictions) ** 2, axis=0)
+    spread = np.sum((z - z.mean(axis=0)) ** 2, axis=0)
+    constant = _is_constant(z)
+    return np.where(constant, 0.0, 1 - error / np.where(constant, 1.0, spread))
+
+
+def linear_readout(
+    latents: npt.ArrayLike,
+    features: npt.ArrayLike,
+    *,
+    holdout: bool = True,
+    seed: int | None = 0,
+) -> tuple[FloatArray, FloatArray]:
+    """Returns what `linear_r2` scores: latents, and what a linear map makes of the features.
+
+    Args and Raises: as `linear_r2`.
+
+    Returns:
+      Latents and predictions of the samples that are scored, [scored, dim] each.
+    """
     z, h = _checked_samples(latents, features)
     z, h = _scaled(z)[0], _scaled(h)[0]  # R² depends on the scale of neither
     everything = np.arange(len(z))
@@ -72,10 +95,7 @@ def linear_r2_per_factor(
             f"fitted on, got {available} ({len(z)} in all, holdout={holdout}); pass more samples"
         )
     slope, intercept = _least_squares(h[fitted], z[fitted])
-    error = np.sum((z[scored] - h[scored] @ slope - intercept) ** 2, axis=0)
-    spread = np.sum((z[scored] - z[scored].mean(axis=0)) ** 2, axis=0)
-    constant = _is_constant(z[scored])
-    return np.where(constant, 0.0, 1 - error / np.where(constant, 1.0, spread))
+    return z[scored], h[scored] @ slope + intercept
 
 
 def recovered_map(latents: npt.ArrayLike, features: npt.ArrayLike) -> FloatArray:
@@ -120,9 +140,26 @@ def mcc(
       ValueError: shapes that do not fit, values that are not finite, fewer than two
         samples, or an unknown method.
     """
-    correlations = _absolute_correlations(latents, features, method)
+    return mcc_with_interval(latents, features, method)[0]
+
+
+def mcc_with_interval(
+    latents: npt.ArrayLike,
+    features: npt.ArrayLike,
+    method: Literal["pearson", "spearman"] = "pearson",
+) -> tuple[float, list[float]]:
+    """Returns `mcc` and its interval over the samples; see `intervals.mcc_interval`.
+
+    Args and Raises: as `mcc`.
+    """
+    z, h = _checked_samples(latents, features)
+    correlations = _absolute_correlations(z, h, method)
     rows, columns = optimize.linear_sum_assignment(correlations, maximize=True)
-    return float(correlations[rows, columns].sum() / len(correlations))
+    score = float(correlations[rows, columns].sum() / len(correlations))
+    interval = intervals.mcc_interval(
+        z[:, rows], h[:, columns], method=method, factors=len(correlations)
+    )
+    return score, interval
 
 
 def match_factors(

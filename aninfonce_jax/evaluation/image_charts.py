@@ -33,7 +33,7 @@ from aninfonce_jax.evaluation.panels import (
     panel_chart,
 )
 from aninfonce_jax.evaluation.table import FEATURES
-from aninfonce_jax.evaluation.workdir import WorkDir, as_number
+from aninfonce_jax.evaluation.workdir import WorkDir, as_number, interval_of
 
 _ROW_HEIGHT = 0.19  # inches for each run within an augmentation's row
 
@@ -54,6 +54,7 @@ def image_run(run: WorkDir, label: str, color: str) -> ImageRun:
         eval_loss=_column(run.evals, "loss"),
         floor=math.nan,
         curves={name: _column(run.evals, name) for name in CURVES},
+        ends={name: _ends(run.final, name) for name in CURVES},
         chance=run.number("chance"),
         readouts=_readings(run.final, before, "readouts", AUGMENTATIONS),
         strengths=_readings(run.final, before, "strength_r2", STRENGTHS),
@@ -82,7 +83,19 @@ def _readings(
         values = values if isinstance(values, Mapping) else {}
         return np.array([as_number(values.get(name)) for name in names])
 
-    return {name: Readings(vector(final, name), vector(before, name)) for name in FEATURES}
+    return {
+        features: Readings(
+            vector(final, features),
+            np.stack([_ends(final, key, features, name) for name in names]),
+            vector(before, features),
+        )
+        for features in FEATURES
+    }
+
+
+def _ends(final: Mapping[str, Any], *keys: str) -> np.ndarray:
+    """[2] the ends of an interval; NaN if there is none."""
+    return np.array(interval_of(final, *keys) or [math.nan, math.nan])
 
 
 def draw_image_charts(runs: Sequence[ImageRun], folder: pathlib.Path) -> dict[str, Chart]:
@@ -175,6 +188,8 @@ def _dot_chart(
     before = [reading.untrained for own in readings for reading in own.values()]
     if np.isfinite(np.concatenate(before)).any():
         keys.append(Key("before training", "muted", "tick"))
+    if any(np.isfinite(reading.intervals).any() for own in readings for reading in own.values()):
+        keys.append(Key("broad: 95 % interval", "muted", "line"))
     size = 3.9, 0.9 + len(AUGMENTATIONS) * max(0.3, _ROW_HEIGHT * len(runs))
     panels = [(features.capitalize(), _bind(draw, runs, features)) for features in FEATURES]
     return panel_chart(name, title, keys, panels, folder, size)

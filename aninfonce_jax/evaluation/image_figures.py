@@ -34,10 +34,12 @@ class Readings:
 
     Attributes:
       trained: [augmentations].
+      intervals: [augmentations, 2], the interval of each of `trained`.
       untrained: [augmentations].
     """
 
     trained: np.ndarray
+    intervals: np.ndarray
     untrained: np.ndarray
 
 
@@ -47,6 +49,7 @@ class ImageRun(Curves):
 
     Attributes:
       curves: [evals] for each of `CURVES`.
+      ends: [2] the interval of the last of each of them.
       chance: the accuracy of guessing the class.
       readouts: by features, accuracies as shares, for each of `AUGMENTATIONS`.
       strengths: by features, R² for each of `STRENGTHS`.
@@ -56,6 +59,7 @@ class ImageRun(Curves):
     """
 
     curves: Mapping[str, np.ndarray]
+    ends: Mapping[str, np.ndarray]
     chance: float
     readouts: Mapping[str, Readings]
     strengths: Mapping[str, Readings]
@@ -75,7 +79,7 @@ def _percent_axis(ax: Axes, axis: str) -> None:
 
 
 def draw_curves(ax: Axes, runs: Sequence[ImageRun], quantity: str) -> None:
-    """One of `CURVES` along each run, a line per run."""
+    """One of `CURVES` along each run, a line per run that ends in its interval."""
     for index, run in enumerate(runs):
         ax.plot(
             run.eval_steps,
@@ -86,6 +90,8 @@ def draw_curves(ax: Axes, runs: Sequence[ImageRun], quantity: str) -> None:
             marker=point_marker(run.eval_steps.size),
             ms=4,
         )
+        low, high = run.ends[quantity]
+        ax.vlines(run.eval_steps[-1:], low, high, color=COLORS[run.color], lw=4.5, alpha=0.45)
     step_axis(ax, *runs)
     ax.yaxis.set_major_locator(MaxNLocator(5))
     if not finite(np.concatenate([run.curves[quantity] for run in runs])).size:
@@ -155,7 +161,9 @@ def _draw_dots(
             for shares in (reading.trained, reading.untrained)
         )
         known = np.isfinite(values)
-        ax.hlines(heights[known], start, values[known], color=color, lw=1.6)
+        ax.hlines(heights[known], start, values[known], color=color, lw=1.0)
+        low, high = np.clip(reading.intervals, max(limits[0], 0.0), 1.0).T
+        ax.hlines(heights, low, high, color=color, lw=4.5, alpha=0.45)
         ax.plot(before, heights, ls="", marker="|", ms=9, mew=1.6, color=COLORS["muted"])
         face = "none" if is_repeat(index) else color
         ax.plot(values, heights, ls="", marker="o", ms=5.5, mfc=face, mec=color, mew=1.2)

@@ -1,6 +1,5 @@
 """What the page of image runs says: its tables, and the numbers beside its figures."""
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -9,19 +8,24 @@ from typing import Any
 import numpy as np
 
 from aninfonce_jax.evaluation.image_figures import STRENGTHS
-from aninfonce_jax.evaluation.image_summary import readout_rows, summarize_images
+from aninfonce_jax.evaluation.image_summary import readout, readout_rows, summarize_images
+from aninfonce_jax.evaluation.page_tables import Cell, Column, Part, Row, rows_of, score_column
 from aninfonce_jax.evaluation.paper_table import PaperTable, paper_table
+from aninfonce_jax.evaluation.registry import (
+    MISSING,
+    ONE_DECIMAL,
+    PERCENT,
+    groups,
+    score,
+    scores_of,
+)
 from aninfonce_jax.evaluation.summary import join_words
-from aninfonce_jax.evaluation.table import FEATURES, READOUTS, UNTRAINED
-from aninfonce_jax.evaluation.wording import MISSING, format_duration, format_score, format_steps
+from aninfonce_jax.evaluation.table import FEATURES, READOUTS
+from aninfonce_jax.evaluation.wording import format_duration, format_score, format_steps
 from aninfonce_jax.evaluation.workdir import WorkDir, as_number
 
-_COLUMNS = {
-    "knn_accuracy": "k-NN",
-    "probe_accuracy": "probe",
-    "effective_rank_backbone": "backbone",
-    "effective_rank_projector": "projector",
-    "loss": "loss",
+# What the table of training shows besides scores, and its headings.
+_PACE = {
     "step": "steps",
     "seconds": "time",
     "images_per_second": "images/s",
@@ -29,27 +33,13 @@ _COLUMNS = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Row:
-    """A row of a table: cells with whether each is the best of its column."""
-
-    label: str
-    cells: list[tuple[str, bool]]
-    is_context: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Rows of a table under a heading of their own."""
-
-    heading: str
-    rows: list[Row]
-
-
 def image_context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, Any]:
     """The variables of the template that only the page of image runs has."""
     papers = [paper_table(name) for name in dict.fromkeys(run.dataset for run in runs)]
     known = list({paper.data: paper for paper in papers if paper}.values())
+    scores = scores_of("features")
+    columns = [(score.group, score.label) for score in scores]
+    columns += [("training", label) for label in _PACE.values()]
     return {
         "datasets": list(dict.fromkeys(run.dataset for run in runs)),
         "learns_concentration": any(run.kind != "infonce" for run in runs),
@@ -59,11 +49,14 @@ def image_context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, A
         "never_applied": _never_applied(runs),
         "papers": known,
         "paper_parts": [part for paper in known for part in _paper_parts(paper)],
-        "columns": list(_COLUMNS.values()),
-        "table": [
-            Row(label, [(_cell(run, key), False) for key in _COLUMNS])
-            for run, label in zip(runs, labels, strict=True)
-        ],
+        "groups": groups(columns),
+        "columns": [label for _, label in columns],
+        "table": rows_of(
+            runs,
+            labels,
+            [score_column(score) for score in scores],
+            lambda run: [Cell(_pace(run, key)) for key in _PACE],
+        ),
         "unreadable": _unreadable(runs, labels),
         "notes": _notes(runs, labels),
         "profile": _listed(runs, labels, functools.partial(_range_note, key="concentration")),
@@ -73,43 +66,32 @@ def image_context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, A
 
 def readout_parts(runs: Sequence[WorkDir], labels: Sequence[str]) -> list[Part]:
     """Table 1: for each kind of features a row per run, and the network before training."""
-    rows = [
-        {"label": label, **row}
-        for run, label in zip(runs, labels, strict=True)
-        for row in readout_rows(run, label)
-    ]
     parts = []
     for features in FEATURES:
-        own = [row for row in rows if row["features"] == features]
-        trained = [row for row in own if row["objective"] != UNTRAINED]
-        best = {key: _best(trained, key) for key in READOUTS}
-        filled = [
-            Row(
-                row["label"],
-                [(_one_decimal(row[key]), _one_decimal(row[key]) == best[key]) for key in READOUTS],
-            )
-            for row in trained
+        columns = [
+            Column(functools.partial(readout, features=features, column=key), ONE_DECIMAL, "higher")
+            for key in READOUTS
         ]
-        before = [row for row in own if row["objective"] == UNTRAINED]
-        parts.append(Part(features.capitalize(), filled + _untrained_rows(before)))
+        trained = rows_of(runs, labels, columns)
+        parts.append(Part(features.capitalize(), trained + _untrained_rows(runs, labels, features)))
     return parts
 
 
-def _untrained_rows(rows: Sequence[Mapping[str, Any]]) -> list[Row]:
-    """One row if the runs began alike, else one for each."""
-    cells = [tuple((_one_decimal(row[key]), False) for key in READOUTS) for row in rows]
-    if len(set(cells)) == 1:
-        return [Row("before training", list(cells[0]), is_context=True)]
-    return [
-        Row(f"{row['label']}, before training", list(own), is_context=True)
-        for row, own in zip(rows, cells, strict=True)
+def _untrained_rows(runs: Sequence[WorkDir], labels: Sequence[str], features: str) -> list[Row]:
+    """One row if the runs began alike, else one for each; none where that is not known."""
+
+    def cell(run: WorkDir, column: str) -> Cell:
+        found = readout(run, features=features, column=column, untrained=True)
+        return Cell(ONE_DECIMAL.value(found.value), ONE_DECIMAL.margin(found.value, found.interval))
+
+    known = [
+        (label, [cell(run, column) for column in READOUTS])
+        for run, label in zip(runs, labels, strict=True)
+        if isinstance(run.final.get("untrained"), Mapping)
     ]
-
-
-def _best(rows: Sequence[Mapping[str, Any]], key: str) -> str | None:
-    """The largest as it is written; None if there is no difference to see."""
-    known = {_one_decimal(row[key]): row[key] for row in rows if math.isfinite(row[key])}
-    return max(known, key=lambda text: known[text]) if len(known) > 1 else None
+    if known and all(cells == known[0][1] for _, cells in known):
+        return [Row("before training", known[0][1], is_context=True)]
+    return [Row(f"{label}, before training", cells, is_context=True) for label, cells in known]
 
 
 def _paper_parts(paper: PaperTable) -> list[Part]:
@@ -119,7 +101,7 @@ def _paper_parts(paper: PaperTable) -> list[Part]:
             [
                 Row(
                     row["objective"],
-                    [(_one_decimal(row.get(key, math.nan)), False) for key in READOUTS],
+                    [Cell(ONE_DECIMAL.value(row.get(key, math.nan))) for key in READOUTS],
                     is_context=True,
                 )
                 for row in paper.rows
@@ -130,28 +112,19 @@ def _paper_parts(paper: PaperTable) -> list[Part]:
     ]
 
 
-def _one_decimal(value: float) -> str:
-    """A rank, or a number in per cent without the sign, which the table's heading has."""
-    return f"{value:.1f}" if math.isfinite(value) else MISSING
-
-
-def _share(value: float) -> str:
-    return f"{100 * value:.1f}%" if math.isfinite(value) else MISSING
-
-
-def _cell(run: WorkDir, key: str) -> str:
+def _pace(run: WorkDir, key: str) -> str:
     if key == "step":
         return format_steps(run)
     if key == "seconds":
         return format_duration(run.number(key))
-    if key == "images_per_second":
-        speed = _median(run, key)
-        return f"{speed:,.0f}" if math.isfinite(speed) else MISSING
+    value = _median(run, key)
     if key == "data_wait_share":
-        return _share(_median(run, key))
-    if key == "loss":
-        return format_score(run.number(key))
-    return _one_decimal(run.number(key)) if key.startswith("effective") else _share(run.number(key))
+        return PERCENT.value(value)
+    return f"{value:,.0f}" if math.isfinite(value) else MISSING
+
+
+def _score_text(run: WorkDir, key: str) -> str:
+    return score(key).form.both(run.number(key), run.interval(key))
 
 
 def _median(run: WorkDir, key: str) -> float:
@@ -191,8 +164,12 @@ def _notes(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, list[str
     """For each chart, what each of its panels says in numbers."""
 
     def average(features: str) -> Callable[[WorkDir], str]:
-        index = FEATURES.index(features)
-        return lambda run: _share(readout_rows(run, "")[index]["average"] / 100)
+        def note(run: WorkDir) -> str:
+            found = readout(run, features=features, column="average")
+            margin = ONE_DECIMAL.margin(found.value, found.interval)
+            return f"{PERCENT.value(found.value / 100)} {margin}".strip()
+
+        return note
 
     def mean_r2(features: str) -> Callable[[WorkDir], str]:
         index = FEATURES.index(features)
@@ -211,12 +188,12 @@ def _notes(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, list[str
         "readouts": [listed("average of the first five: ", average(name)) for name in FEATURES],
         "strengths": [listed("mean: ", mean_r2(name)) for name in FEATURES],
         "accuracy": [
-            listed("", lambda run, key=key: _share(run.number(key)))  # type: ignore[misc]
+            listed("", functools.partial(_score_text, key=key))
             for key in ("knn_accuracy", "probe_accuracy")
         ],
-        "loss": [f"final {format_score(run.number('loss'))}" for run in runs],
+        "loss": [f"final {_score_text(run, 'loss')}" for run in runs],
         "rank": [
-            listed("", lambda run, name=name: _one_decimal(run.number(f"effective_rank_{name}")))  # type: ignore[misc]
+            listed("", functools.partial(_score_text, key=f"effective_rank_{name}"))
             for name in FEATURES
         ],
     }

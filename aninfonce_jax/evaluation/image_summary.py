@@ -1,62 +1,69 @@
-"""The findings of image runs in plain sentences, made from nothing but their numbers."""
+"""The findings of image runs in plain sentences, made from nothing but their numbers.
+
+Of two objectives one is called better only where their intervals part.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from aninfonce_jax.evaluation.summary import OBJECTIVE_NAMES, by_objective, objective_name
-from aninfonce_jax.evaluation.table import UNTRAINED, table_rows
+from aninfonce_jax.evaluation.groups import OBJECTIVE_NAMES, Group, Measured, group_runs
+from aninfonce_jax.evaluation.intervals import is_above
+from aninfonce_jax.evaluation.registry import ONE_DECIMAL, PERCENT
+from aninfonce_jax.evaluation.table import FEATURES, UNTRAINED, table_rows
 from aninfonce_jax.evaluation.workdir import WorkDir
 
 _ALIKE = 1.0  # percentage points; what is closer than this is called alike
 _BASELINE = OBJECTIVE_NAMES["infonce"]
 
-# The mean of a column over the rows of an objective's runs, by features: "classes" and
-# "average" in per cent, NaN if unknown.
-_Scores = dict[str, dict[str, float]]
+# The mean of a column over the runs of a group, by features: "classes" and "average" in per
+# cent, NaN if unknown.
+_Scores = dict[str, dict[str, Measured]]
 
 
 def readout_rows(run: WorkDir, name: str) -> list[dict[str, Any]]:
     """The rows of a run's table of readouts; see `table.table_rows`."""
-    final = run.final
-    return table_rows(name, final.get("readouts"), final.get("strength_r2"), final.get("untrained"))
+    return table_rows(name, run.final)
+
+
+def readout(run: WorkDir, *, features: str, column: str, untrained: bool = False) -> Measured:
+    """What a run's table of readouts holds in a column, in per cent; NaN if nothing."""
+    for row in readout_rows(run, ""):
+        if row["features"] == features and untrained == (row["objective"] == UNTRAINED):
+            return Measured(row[column], row["intervals"].get(column))
+    return Measured(math.nan)
 
 
 def summarize_images(runs: Sequence[WorkDir]) -> list[str]:
     """What each objective kept of class and augmentations, then how the objectives differ."""
-    groups = by_objective(runs)
-    rows = [row for run in runs for row in readout_rows(run, objective_name(run.kind))]
-    scores = {name: _scores(rows, name) for name in (*groups, UNTRAINED)}
-    sentences = [_kept_sentence(name, group, scores[name]) for name, group in groups.items()]
-    before = _untrained_sentence(scores[UNTRAINED])
+    groups = group_runs(runs)
+    scores = {group.label: _scores(group) for group in groups}
+    sentences = [_kept_sentence(group, scores[group.label]) for group in groups]
+    before = _untrained_sentence(runs)
     sentences.append(f"{_guessing_sentence(runs)} {before}".strip())
-    baseline = _BASELINE if _BASELINE in groups else next(iter(groups))
-    for name in groups:
+    labels = [group.label for group in groups]
+    baseline = _BASELINE if _BASELINE in labels else labels[0]
+    for name in labels:
         if name != baseline:
             sentences.append(_contrast_sentences(name, baseline, scores))
     return [sentence for sentence in sentences if sentence]
 
 
-def _scores(rows: Sequence[Mapping[str, Any]], objective: str) -> _Scores:
-    def mean(features: str, column: str) -> float:
-        values = [
-            row[column]
-            for row in rows
-            if (row["objective"], row["features"]) == (objective, features)
-        ]
-        return float(np.mean(values)) if values else math.nan
+def _scores(group: Group, *, untrained: bool = False) -> _Scores:
+    def measured(features: str, column: str) -> Measured:
+        return group.measure(
+            lambda run: readout(run, features=features, column=column, untrained=untrained)
+        )
 
     return {
-        features: {column: mean(features, column) for column in ("classes", "average")}
+        features: {column: measured(features, column) for column in ("classes", "average")}
         for features in ("projector", "backbone")
     }
 
 
-def _kept_sentence(name: str, runs: Sequence[WorkDir], scores: _Scores) -> str:
+def _kept_sentence(group: Group, scores: _Scores) -> str:
     """Says what can be read off an objective's features."""
-    name = _in_sentence(name)
+    name, runs = _in_sentence(group.label), group.runs
     average = f", on average over {len(runs)} runs," if len(runs) > 1 else ""
     parts = [
         f"{what} {_by_features(scores, column)}"
@@ -68,11 +75,11 @@ def _kept_sentence(name: str, runs: Sequence[WorkDir], scores: _Scores) -> str:
     ]
     if parts:
         return f"{name}: a linear readout{average} tells {', and '.join(parts)}."
-    neighbours = 100 * float(np.mean([run.number("knn_accuracy") for run in runs]))
-    if math.isfinite(neighbours):
+    neighbours = group.score("knn_accuracy")
+    if math.isfinite(neighbours.value):
         return (
             f"{name}: no readouts were recorded yet; the nearest neighbours of an image{average} "
-            f"tell its class {neighbours:.1f}% of the time."
+            f"tell its class {PERCENT.both(neighbours.value, neighbours.interval)} of the time."
         )
     return f"{name}: no readouts were recorded yet, so this page cannot say what it kept."
 
@@ -84,12 +91,16 @@ def _in_sentence(name: str) -> str:
 
 def _by_features(scores: _Scores, column: str) -> str:
     """Such as "52.3% of the time at the backbone and 48.1% at the projector"; "" if unknown."""
-    known = [
-        f"{scores[features][column]:.1f}% at the {features}"
-        for features in ("backbone", "projector")
-        if math.isfinite(scores[features][column])
-    ]
-    return " and ".join(known).replace("%", "% of the time", 1)
+    known: list[str] = []
+    for features in FEATURES:
+        own = scores[features][column]
+        if math.isfinite(own.value):
+            margin = ONE_DECIMAL.margin(own.value, own.interval)
+            of_time = "" if known else " of the time"
+            known.append(
+                f"{own.value:.1f}%{f' ({margin})' if margin else ''}{of_time} at the {features}"
+            )
+    return " and ".join(known)
 
 
 def _guessing_sentence(runs: Sequence[WorkDir]) -> str:
@@ -101,8 +112,9 @@ def _guessing_sentence(runs: Sequence[WorkDir]) -> str:
     )
 
 
-def _untrained_sentence(scores: _Scores) -> str:
-    classes, average = scores["backbone"]["classes"], scores["backbone"]["average"]
+def _untrained_sentence(runs: Sequence[WorkDir]) -> str:
+    backbone = _scores(Group(UNTRAINED, tuple(runs)), untrained=True)["backbone"]
+    classes, average = backbone["classes"].value, backbone["average"].value
     if not math.isfinite(classes + average):
         return ""
     return (
@@ -117,11 +129,13 @@ def _contrast_sentences(name: str, baseline: str, scores: Mapping[str, _Scores])
     for features, own in scores[name].items():
         other = scores[baseline][features]
         phrases = [
-            _augmentation_phrase(own["average"] - other["average"]),
-            _class_phrase(own["classes"] - other["classes"]),
+            _augmentation_phrase(own["average"], other["average"]),
+            _class_phrase(own["classes"], other["classes"]),
         ]
         known = [phrase for phrase in phrases if phrase]
-        if known:
+        if len(known) == 2 and not any(_part(own[key], other[key]) for key in own):
+            clauses.append(f"cannot be told from it at the {features}")
+        elif known:
             known[0] += f" at the {features}"
             clauses.append(" and ".join(known))
     if not clauses:
@@ -130,17 +144,27 @@ def _contrast_sentences(name: str, baseline: str, scores: Mapping[str, _Scores])
     return f"Compared with {names[0]}, {names[1]} {'; it '.join(clauses)}."
 
 
-def _augmentation_phrase(gap: float) -> str:
+def _augmentation_phrase(own: Measured, other: Measured) -> str:
+    gap = own.value - other.value
     if not math.isfinite(gap):
         return ""
+    if not _part(own, other):
+        return "cannot be told from it in reading the augmentations"
     if abs(gap) < _ALIKE:
         return "reads the augmentations about as well"
     return f"reads the augmentations {'better' if gap > 0 else 'worse'} by {abs(gap):.1f} points"
 
 
-def _class_phrase(gap: float) -> str:
+def _class_phrase(own: Measured, other: Measured) -> str:
+    gap = own.value - other.value
     if not math.isfinite(gap):
         return ""
+    if not _part(own, other):
+        return "cannot be told from it in class accuracy"
     if abs(gap) < _ALIKE:
         return "has about the same class accuracy"
     return f"{'gains' if gap > 0 else 'loses'} {abs(gap):.1f} points of class accuracy"
+
+
+def _part(one: Measured, other: Measured) -> bool:
+    return is_above(one.interval, other.interval) or is_above(other.interval, one.interval)

@@ -134,6 +134,18 @@ def path_scores(
 
 
 @jax.jit
+def predicted_classes(weights: Array, offsets: Array, features: Array) -> Array:
+    """Returns the class that a fit takes for the likeliest, [samples].
+
+    Args:
+      weights: [feature_dim, classes].
+      offsets: [classes].
+      features: [samples, feature_dim].
+    """
+    return jnp.argmax(_matmul(features, weights) + offsets[None], axis=1)
+
+
+@jax.jit
 def _class_sums(
     weights: Array, offsets: Array, features: Array, labels: Array
 ) -> tuple[Array, Array]:

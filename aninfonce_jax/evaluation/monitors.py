@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
+from aninfonce_jax.evaluation import intervals
 from aninfonce_jax.evaluation.labelled import (
     Labelled,
     check_same_width,
@@ -28,6 +29,7 @@ class CollapseScores(TypedDict):
     Attributes:
       effective_rank: how many directions the features use, from 0 (constant) to
         min(feature_dim, samples - 1).
+      effective_rank_interval: of it, over samples; None if they are constant.
       spread_min: the smallest of `spread`.
       spread_median: the median of `spread`.
       spread: of each feature, [feature_dim]; 1 where directions are uniform, 0 where the
@@ -35,6 +37,7 @@ class CollapseScores(TypedDict):
     """
 
     effective_rank: float
+    effective_rank_interval: list[float] | None
     spread_min: float
     spread_median: float
     spread: npt.NDArray[np.float64]
@@ -131,21 +134,18 @@ def collapse_scores(features: npt.ArrayLike) -> CollapseScores:
     x = checked_features("features", features, np.float64)
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     spread = np.std(x / np.where(norms > 0, norms, 1.0), axis=0) * np.sqrt(x.shape[1])
+    rank, interval = _effective_rank(x)
     return CollapseScores(
-        effective_rank=_effective_rank(x),
+        effective_rank=rank,
+        effective_rank_interval=interval,
         spread_min=float(spread.min()),
         spread_median=float(np.median(spread)),
         spread=spread,
     )
 
 
-def _effective_rank(features: npt.NDArray[np.float64]) -> float:
+def _effective_rank(features: npt.NDArray[np.float64]) -> tuple[float, list[float] | None]:
     centred = features - features.mean(axis=0)
     if np.linalg.norm(centred) <= _CONSTANT * np.linalg.norm(features):
-        return 0.0
-    # The smaller of the two products has the same eigenvalues but for zeros.
-    wide = centred.shape[1] > centred.shape[0]
-    gram = centred @ centred.T if wide else centred.T @ centred
-    values = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0.0))
-    shares = values[values > 0] / values.sum()
-    return float(np.exp(-np.sum(shares * np.log(shares))))
+        return 0.0, None
+    return intervals.effective_rank(centred)

@@ -4,7 +4,7 @@ import dataclasses
 import re
 from typing import Any
 
-from aninfonce_jax.evaluation.summary import OBJECTIVE_NAMES
+from aninfonce_jax.evaluation.groups import OBJECTIVE_NAMES
 from aninfonce_jax.evaluation.table import AVERAGED
 
 _KEYS = ("classes", *AVERAGED, "average")

@@ -71,6 +71,7 @@ def write_preview(
     sheet = _draw_sheet(tiles, words, title)
     buffer = io.BytesIO()
     sheet.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+    path.parent.mkdir(parents=True, exist_ok=True)
     return write_bytes(path, buffer.getvalue())
 
 

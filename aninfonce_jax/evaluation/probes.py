@@ -14,6 +14,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from aninfonce_jax.evaluation import intervals
 from aninfonce_jax.evaluation.labelled import (
     Labelled,
     MissingClassError,
@@ -26,6 +27,7 @@ from aninfonce_jax.evaluation.logistic import (
     MAX_ITERATIONS,
     logistic_path,
     path_scores,
+    predicted_classes,
     principal_axes,
 )
 
@@ -63,12 +65,14 @@ class Probe:
       penalty: the one chosen. At an end of the grid a wider grid may do better.
       validation_accuracy: the same as `accuracy`, on the validation set.
       converged: whether the fit with that penalty ended before the limit of iterations.
+      correct: whether each sample of the test set was told correctly, [samples].
     """
 
     accuracy: float
     penalty: float
     validation_accuracy: float
     converged: bool
+    correct: npt.NDArray[np.bool_] = dataclasses.field(compare=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,11 +84,13 @@ class RegressionProbe:
         probe does worse than that mean.
       penalty: the one chosen.
       validation_r2: the same as `r2`, on the validation set.
+      interval: of `r2`, over the test set; see `intervals`.
     """
 
     r2: float
     penalty: float
     validation_r2: float
+    interval: list[float]
 
 
 def class_accuracy(
@@ -126,13 +132,14 @@ def class_accuracy(
     )
     accuracy, loss = path_scores(weights, offsets, inputs[1], labels[1])
     best = max(range(len(descending)), key=lambda i: (accuracy[i], -loss[i]))
-    chosen = slice(best, best + 1)
-    test_accuracy, _ = path_scores(weights[chosen], offsets[chosen], inputs[2], labels[2])
+    predicted = predicted_classes(weights[best], offsets[best], inputs[2])
+    correct = np.asarray(predicted) == labels[2]
     return Probe(
-        accuracy=float(test_accuracy[0]),
+        accuracy=_mean_recall(correct, labels[2]),
         penalty=float(descending[best]),
         validation_accuracy=float(accuracy[best]),
         converged=bool(converged[best]),
+        correct=correct,
     )
 
 
@@ -173,11 +180,20 @@ def strength_r2(
     weights = axes @ (slopes[:, None] / (variances[:, None] + descending))
     validation_r2 = _r2(targets[1], offset + inputs[1] @ weights)
     best = int(np.argmax(validation_r2))
+    predictions = offset + inputs[2] @ weights[:, [best]]
     return RegressionProbe(
-        r2=float(_r2(targets[2], offset + inputs[2] @ weights[:, [best]])[0]),
+        r2=float(_r2(targets[2], predictions)[0]),
         penalty=float(descending[best]),
         validation_r2=float(validation_r2[best]),
+        interval=intervals.r2_intervals(targets[2][:, None], predictions, [[1.0]])[0],
     )
+
+
+def _mean_recall(correct: npt.NDArray[np.bool_], labels: npt.NDArray[np.int32]) -> float:
+    """Returns the mean over the classes that occur of their share of correct answers."""
+    counts = np.bincount(labels)
+    hits = np.bincount(labels, weights=correct)
+    return float(np.mean(hits[counts > 0] / counts[counts > 0]))
 
 
 def _standardised(train: npt.NDArray, *others: npt.NDArray) -> list[npt.NDArray]:

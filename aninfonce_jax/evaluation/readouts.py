@@ -5,7 +5,8 @@ linear probes on frozen features, before and after the projector.
 """
 
 import dataclasses
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -19,7 +20,7 @@ from aninfonce_jax.data.images import ImagePairs, choose
 from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.data.prefetch import Prefetch, to_devices
 from aninfonce_jax.data.source import ImageSource
-from aninfonce_jax.evaluation import interventions, monitors, probes
+from aninfonce_jax.evaluation import health, intervals, interventions, monitors, probes
 from aninfonce_jax.evaluation.table import AVERAGED, FEATURES
 from aninfonce_jax.mesh import batch_sharding, shard_batch
 from aninfonce_jax.training import loop
@@ -61,8 +62,15 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
         test, test_labels = reader.read(weights, reader.test)
         bank = {layer: probes.Labelled(train[layer], train_labels) for layer in FEATURES}
         queries = {layer: probes.Labelled(test[layer], test_labels) for layer in FEATURES}
-        scores: dict[str, Any] = {"loss": reader.held_out_loss(weights)}
-        scores |= _collapse_scores(test)
+        losses = reader.held_out_losses(weights)
+        scores: dict[str, Any] = {"loss": float(np.mean(losses)) if losses else math.nan}
+        found: dict[str, Any] = {"loss": intervals.mean_interval(losses)}
+        collapse = {layer: monitors.collapse_scores(test[layer]) for layer in FEATURES}
+        scores |= _collapse_scores(collapse)
+        found |= {
+            f"effective_rank_{layer}": own["effective_rank_interval"]
+            for layer, own in collapse.items()
+        }
         learned = experiment.objective.concentration(weights.params["objective"])
         if learned is not None:
             scores["concentration"] = np.sort(np.asarray(learned))[::-1].tolist()
@@ -75,6 +83,10 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
                 ).accuracy
                 for layer in layers
             }
+            class_intervals = {
+                layer: intervals.wilson(accuracy, intervals.effective_examples(test_labels))
+                for layer, accuracy in classes.items()
+            }
             scores |= {
                 "chance": 1 / source.classes,
                 "probe_accuracy": classes["backbone"],
@@ -85,9 +97,24 @@ def make_image_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
                     neighbours=config.eval.neighbours,
                 ),
             }
+            found |= {
+                "probe_accuracy": class_intervals["backbone"],
+                "knn_accuracy": intervals.wilson(scores["knn_accuracy"], len(test_labels)),
+            }
         if full:
-            scores |= _augmentation_readouts(reader, weights, classes)
-        return {**scores, "unreadable_images": reader.unreadable}
+            more, more_intervals = _augmentation_readouts(reader, weights)
+            for layer in classes:
+                more["readouts"][layer]["classes"] = classes[layer]
+                more_intervals["readouts"][layer]["classes"] = class_intervals[layer]
+            scores |= more
+            found |= more_intervals
+        problems = health.find_problems(config, test["projector"], loss=scores["loss"])
+        return {
+            **scores,
+            "intervals": found,
+            "unreadable_images": reader.unreadable,
+            "warnings": problems,
+        }
 
     return evaluate
 
@@ -148,12 +175,12 @@ class _Reader:
             shown = self._intervene(key, batch.image, readout=readout, strength=strength)
             yield shown, np.asarray(batch.mask)
 
-    def held_out_loss(self, weights: Weights) -> float:
-        """Returns the mean loss over batches of test pictures; NaN if they fill none."""
+    def held_out_losses(self, weights: Weights) -> list[float]:
+        """Returns the loss of batches of test pictures; none if they fill none."""
         config = self.config
         batch_size = config.train.batch_size
         if len(self.source.test) < batch_size:
-            return float("nan")
+            return []
         root = rng.stream(config.seed, "held-out loss")
         held_out = dataclasses.replace(self.source, train=self.source.test)
         losses = []
@@ -163,7 +190,7 @@ class _Reader:
                 batch = put(next(batches))
                 losses.append(self._loss(weights, rng.at_step(root, number), batch))
             self._unreadable.update(batches.unreadable.values())
-        return float(np.mean([float(loss) for loss in losses]))
+        return [float(loss) for loss in losses]
 
     @property
     def unreadable(self) -> int:
@@ -200,14 +227,17 @@ class _Reader:
 
 
 def _augmentation_readouts(
-    reader: _Reader, weights: Weights, classes: dict[str, float]
-) -> dict[str, Any]:
-    """Returns Table 1's row of each layer, and how well strengths can be read."""
+    reader: _Reader, weights: Weights
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Returns Table 1's row of each layer without classes, how well strengths can be read, and
+    the intervals of both.
+    """
     config = reader.config
     train = choose(reader.train, config.eval.readout_images, config.seed)
     test = choose(reader.test, config.eval.readout_images, config.seed)
-    readouts: dict[str, dict[str, float]] = {layer: {} for layer in FEATURES}
-    strengths: dict[str, dict[str, float]] = {layer: {} for layer in FEATURES}
+    # By layer and readout: of each test picture the share of its two views told correctly.
+    correct: dict[str, dict[str, np.ndarray]] = {layer: {} for layer in FEATURES}
+    strengths: dict[str, dict[str, probes.RegressionProbe]] = {layer: {} for layer in FEATURES}
 
     chosen = config.eval.readout_strength
     without: list[Features] = []
@@ -216,7 +246,7 @@ def _augmentation_readouts(
             without = [reader.read_without(weights, part, readout) for part in (train, test)]
         applied = [reader.read_with(weights, part, readout, chosen) for part in (train, test)]
         for layer in FEATURES:
-            readouts[layer][readout] = _applied_accuracy(
+            correct[layer][readout] = _told_correctly(
                 [features[layer] for features in without],
                 [features[layer] for features, _ in applied],
             )
@@ -225,26 +255,33 @@ def _augmentation_readouts(
         if chosen != "drawn":
             applied = [reader.read_with(weights, part, readout, "drawn") for part in (train, test)]
         for layer in FEATURES:
-            strengths[layer][readout] = _strength_r2(
-                *(probes.Labelled(features[layer], strength) for features, strength in applied)
-            )
-    for layer in FEATURES:
-        row = readouts[layer]
-        row["average"] = float(np.mean([row[name] for name in AVERAGED]))
-        if layer in classes:
-            row["classes"] = classes[layer]
+            learn, score = (probes.Labelled(features[layer], drawn) for features, drawn in applied)
+            strengths[layer][readout] = probes.strength_r2(*_split(learn), score)
+    for row in correct.values():
+        row["average"] = np.mean([row[name] for name in AVERAGED], axis=0)
     spec = reader.source.spec
-    return {
-        "readouts": readouts,
-        "strength_r2": strengths,
+    scores = {
+        "readouts": _nested(correct, lambda shares: float(shares.mean())),
+        "strength_r2": _nested(strengths, lambda probe: probe.r2),
         "never_applied": [
             name for name in interventions.READOUTS if not interventions.occurs(spec, name)
         ],
     }
+    return scores, {
+        "readouts": _nested(correct, intervals.clustered_accuracy),
+        "strength_r2": _nested(strengths, lambda probe: probe.interval),
+    }
 
 
-def _applied_accuracy(without: list[np.ndarray], applied: list[np.ndarray]) -> float:
-    """Returns how often a probe tells whether the augmentation was applied.
+def _nested(values: dict[str, dict[str, Any]], change: Callable[[Any], Any]) -> dict[str, Any]:
+    """Returns what `change` makes of every value, by layer and readout."""
+    return {
+        layer: {name: change(value) for name, value in own.items()} for layer, own in values.items()
+    }
+
+
+def _told_correctly(without: list[np.ndarray], applied: list[np.ndarray]) -> np.ndarray:
+    """Returns for each picture how many of its two views a probe tells correctly, as a share.
 
     Args:
       without: features of the pictures to learn from and of those to be tested on.
@@ -256,12 +293,8 @@ def _applied_accuracy(without: list[np.ndarray], applied: list[np.ndarray]) -> f
         return probes.Labelled(np.concatenate(features), np.repeat([0, 1], len(features[0])))
 
     fit, validation = _cut(len(without[0]))
-    return probes.binary_accuracy(both(0, fit), both(0, validation), both(1, slice(None))).accuracy
-
-
-def _strength_r2(train: probes.Labelled, test: probes.Labelled) -> float:
-    """Returns the held-out R² of the strength, read from augmented pictures."""
-    return probes.strength_r2(*_split(train), test).r2
+    probe = probes.binary_accuracy(both(0, fit), both(0, validation), both(1, slice(None)))
+    return probe.correct.reshape(2, -1).mean(axis=0)
 
 
 def _split(train: probes.Labelled) -> tuple[probes.Labelled, probes.Labelled]:
@@ -273,11 +306,10 @@ def _split(train: probes.Labelled) -> tuple[probes.Labelled, probes.Labelled]:
     return fit, validation
 
 
-def _collapse_scores(features: Features) -> dict[str, Any]:
-    backbone, projector = (monitors.collapse_scores(features[layer]) for layer in FEATURES)
+def _collapse_scores(by_layer: dict[str, monitors.CollapseScores]) -> dict[str, Any]:
+    projector = by_layer["projector"]
     return {
-        "effective_rank_backbone": backbone["effective_rank"],
-        "effective_rank_projector": projector["effective_rank"],
+        **{f"effective_rank_{layer}": own["effective_rank"] for layer, own in by_layer.items()},
         "spread_min": projector["spread_min"],
         "spread_median": projector["spread_median"],
         "spread": projector["spread"].tolist(),

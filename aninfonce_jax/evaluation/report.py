@@ -4,10 +4,8 @@ Whatever is missing there is shown as missing; the same files always give the sa
 """
 
 import importlib.resources
-import json
 import math
 import pathlib
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -19,17 +17,21 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.evaluation.charts import draw_charts
 from aninfonce_jax.evaluation.figures import COLORS, RUN_COLORS, Run
+from aninfonce_jax.evaluation.groups import (
+    OBJECTIVE_NAMES,
+    differing,
+    group_runs,
+    run_labels,
+    setting,
+    unequal_settings,
+)
 from aninfonce_jax.evaluation.image_charts import draw_image_charts, image_run
 from aninfonce_jax.evaluation.image_report import image_context
+from aninfonce_jax.evaluation.page_tables import Cell, Row, rows_of, score_column
 from aninfonce_jax.evaluation.panels import Chart
-from aninfonce_jax.evaluation.summary import (
-    OBJECTIVE_NAMES,
-    join_words,
-    objective_name,
-    percent,
-    summarize,
-)
-from aninfonce_jax.evaluation.wording import MISSING, format_duration, format_score, format_steps
+from aninfonce_jax.evaluation.registry import MISSING, PLAIN, groups, scores_of
+from aninfonce_jax.evaluation.summary import join_words, percent, summarize
+from aninfonce_jax.evaluation.wording import format_duration, format_score, format_steps
 from aninfonce_jax.evaluation.workdir import (
     RECOVERED_R2,
     ReportError,
@@ -59,14 +61,15 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
       ReportError: if a folder is no work directory or holds no evaluation yet, or if runs on
         images are mixed with runs on synthetic data.
       WorkdirError: if a folder is damaged, or another process writes a report to `output`.
+      OSError: if `output` can't be written.
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
     unique = {path.resolve(): path for path in workdirs}
     runs = [read_workdir(path) for path in unique.values()]
     _check_one_kind(runs)
+    workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
-        workdir_lib.check_entries(output)
         page = _write(runs, output)
     for problem in (problem for run in runs for problem in run.problems):
         warn(problem)
@@ -116,30 +119,11 @@ def _arrays(run: WorkDir, label: str, color: str) -> Run:
         floor=next((floor for floor in reversed(floors) if math.isfinite(floor)), math.nan),
         r2=np.stack([as_vector(row.get("r2_per_factor"), dim) for row in run.evals]),
         r2_final=run.r2_final,
+        r2_intervals=run.factor_intervals,
         concentration=np.stack([as_vector(row.get("concentration"), dim) for row in run.evals]),
         concentration_true=as_vector(run.final.get("concentration_true"), dim),
         map=np.stack([as_vector(row, dim) for row in square]),
     )
-
-
-def run_labels(runs: Sequence[WorkDir]) -> list[str]:
-    """A name for each run: its objective, and if that is not enough, what sets it apart."""
-    labels = []
-    for run in runs:
-        same = [other for other in runs if other.kind == run.kind]
-        keys = [key for key in _differing(same) if key not in ("name", "compare")]
-        if len(same) == 1:
-            labels.append(objective_name(run.kind))
-        elif 1 <= len(keys) <= 2:
-            apart = ", ".join(f"{key.rpartition('.')[2]} {_setting(run, key)}" for key in keys)
-            labels.append(f"{objective_name(run.kind)} ({apart})")
-        else:
-            labels.append(f"{objective_name(run.kind)} ({run.name})")
-    count = Counter(labels)
-    return [
-        f"{label} #{labels[: index + 1].count(label)}" if count[label] > 1 else label
-        for index, label in enumerate(labels)
-    ]
 
 
 def _colors(runs: Sequence[WorkDir]) -> list[str]:
@@ -150,64 +134,14 @@ def _colors(runs: Sequence[WorkDir]) -> list[str]:
     return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(len(runs))]
 
 
-def _differing(runs: Sequence[WorkDir]) -> list[str]:
-    """The settings that are not the same in all runs."""
-    keys = dict.fromkeys(key for run in runs for key in run.config)
-    return [key for key in keys if len({_setting(run, key) for run in runs}) > 1]
-
-
-def _setting(run: WorkDir, key: str) -> str:
-    if key not in run.config:
-        return MISSING
-    value = run.config[key]
-    return value if isinstance(value, str) and value else json.dumps(value, ensure_ascii=False)
-
-
-_COLUMNS = {
-    "r2": "all",
-    "r2_content": "content",
-    "r2_style": "style",
-    "mcc_pearson": "Pearson",
-    "mcc_spearman": "Spearman",
-    "concentration_error": "error",
-    "loss": "final",
-    "loss_floor": "floor",
-    "step": "steps",
-    "seconds": "time",
-}
-
-
-def _cell(run: WorkDir, key: str) -> str:
-    value = run.number(key)
-    if key == "step":
-        return format_steps(run)
-    if key == "seconds":
-        return format_duration(value)
-    if key == "concentration_error":
-        return f"{100 * value:.1f}%" if math.isfinite(value) else MISSING
-    return format_score(value)
-
-
-def _table(runs: Sequence[WorkDir]) -> list[list[tuple[str, bool]]]:
-    """A row per run of the columns' cells, each with whether it is the best of its column."""
-    columns = []
-    for key in _COLUMNS:
-        cells = [_cell(run, key) for run in runs]
-        columns.append([(cell, cell == _best(runs, key, cells)) for cell in cells])
-    return [list(row) for row in zip(*columns, strict=True)]
-
-
-def _best(runs: Sequence[WorkDir], key: str, cells: Sequence[str]) -> str | None:
-    """The best cell as it is written, so that values alike to the reader are best together."""
-    sign = -1 if key == "concentration_error" else 1
-    known = [
-        (sign * run.number(key), cell)
-        for run, cell in zip(runs, cells, strict=True)
-        if math.isfinite(run.number(key))
-    ]
-    comparable = key == "concentration_error" or key.startswith(("r2", "mcc"))
-    alike = len({cell for _, cell in known}) < 2
-    return max(known)[1] if comparable and not alike else None
+def _table(runs: Sequence[WorkDir], labels: Sequence[str]) -> list[Row]:
+    columns = [score_column(score) for score in scores_of("recovery")]
+    return rows_of(
+        runs,
+        labels,
+        columns,
+        lambda run: [Cell(format_steps(run)), Cell(format_duration(run.number("seconds")))],
+    )
 
 
 def _notes(runs: Sequence[WorkDir]) -> dict[str, list[str]]:
@@ -217,14 +151,12 @@ def _notes(runs: Sequence[WorkDir]) -> dict[str, list[str]]:
 
 
 def _run_notes(run: WorkDir) -> dict[str, str]:
-    content, style = run.number("r2_content"), run.number("r2_style")
-    loss, floor, energy = run.number("loss"), run.number("loss_floor"), run.number("block_energy")
-    deviation = run.concentration_deviation
-    overall = f"mean {format_score(run.number('r2'))}"
-    by_group = f"content {format_score(content)}, style {format_score(style)}"
+    energy, deviation = run.number("block_energy"), run.concentration_deviation
+    by_group = f"content {_score_text(run, 'r2_content')}, style {_score_text(run, 'r2_style')}"
+    parted = math.isfinite(run.number("r2_content") + run.number("r2_style"))
     return {
-        "loss": f"final {format_score(loss)}, floor {format_score(floor)}",
-        "r2": by_group if math.isfinite(content + style) else overall,
+        "loss": f"final {_score_text(run, 'loss')}, floor {_score_text(run, 'loss_floor')}",
+        "r2": by_group if parted else f"mean {_score_text(run, 'r2')}",
         "concentration": f"largest error {100 * deviation:.1f}%"
         if math.isfinite(deviation)
         else "",
@@ -232,11 +164,15 @@ def _run_notes(run: WorkDir) -> dict[str, str]:
     }
 
 
+def _score_text(run: WorkDir, key: str) -> str:
+    return PLAIN.both(run.number(key), run.interval(key))
+
+
 def _settings(runs: Sequence[WorkDir]) -> list[tuple[str, bool, list[str]]]:
     """Rows of the settings table: name, whether the runs differ in it, a value per run."""
-    differing = set(_differing(runs))
+    unequal = set(differing(runs))
     keys = dict.fromkeys(key for run in runs for key in run.config)
-    rows = [(key, key in differing, [_setting(run, key) for run in runs]) for key in keys]
+    rows = [(key, key in unequal, [setting(run, key) for run in runs]) for key in keys]
     parameters = [run.number("parameters") for run in runs]
     counts = [f"{count:,.0f}" if math.isfinite(count) else MISSING for count in parameters]
     return [
@@ -244,16 +180,6 @@ def _settings(runs: Sequence[WorkDir]) -> list[tuple[str, bool, list[str]]]:
         ("config hash", False, [run.config_hash or MISSING for run in runs]),
         ("trained parameters", False, counts),
         *rows,
-    ]
-
-
-def unequal_settings(runs: Sequence[WorkDir]) -> list[str]:
-    """Settings besides objective and seed in which the runs differ: a caveat to their contrast."""
-    expected = ("name", "seed", "compare")
-    return [
-        key
-        for key in _differing(runs)
-        if key not in expected and not key.startswith(("objective.", "log.", "checkpoint."))
     ]
 
 
@@ -285,6 +211,12 @@ def _render(
             title=join_words(names),
             kinds={run.kind for run in runs},
             labels=labels,
+            warnings=[
+                (label, run.warnings)
+                for run, label in zip(runs, labels, strict=True)
+                if run.warnings
+            ],
+            has_seeds=len(group_runs(runs)) < len(runs),
             unequal=unequal_settings(runs),
             problems=[problem for run in runs for problem in run.problems],
             charts=charts,
@@ -302,12 +234,15 @@ def _context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, Any]:
         f"{label}: {', '.join(format_score(value) for value in run.r2_final)}"
         for run, label in zip(runs, labels, strict=True)
     )
+    columns = [(score.group, score.label) for score in scores_of("recovery")]
+    columns += [("training", "steps"), ("training", "time")]
     return {
         "dims": " or ".join(str(dim) for dim in sorted({run.dim for run in runs})),
         "summary": summarize(runs),
         "recovered_r2": RECOVERED_R2,
-        "columns": list(_COLUMNS.values()),
-        "table": _table(runs),
+        "groups": groups(columns),
+        "columns": [label for _, label in columns],
+        "table": _table(runs, labels),
         "notes": _notes(runs),
         "bars": bars,
     }

@@ -11,11 +11,12 @@ from jax.sharding import Mesh
 
 from aninfonce_jax import rng
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.cli import warn
 from aninfonce_jax.config import check_devices, difference, for_evaluation
 from aninfonce_jax.dgp.stream import LatentProcess, true_concentration
-from aninfonce_jax.evaluation import identifiability
+from aninfonce_jax.evaluation import health, identifiability, intervals
+from aninfonce_jax.evaluation.groups import objective_name
 from aninfonce_jax.evaluation.readouts import make_image_evaluate
-from aninfonce_jax.evaluation.summary import objective_name
 from aninfonce_jax.evaluation.table import table_rows, write_table
 from aninfonce_jax.memory import check_fits
 from aninfonce_jax.mesh import make_mesh, replicated, shard_batch
@@ -54,19 +55,27 @@ def _make_process_evaluate(experiment: Experiment, mesh: Mesh) -> loop.Evaluate:
     latents, observations = jax.jit(lambda key: source.anchors(key, config.eval.samples))(key)
     true_latents = np.asarray(latents, np.float64)
     encode = jax.jit(experiment.encode)
-    held_out_loss = _held_out(
+    held_out_losses = _held_out(
         experiment, mesh, lambda weights, pairs: experiment.loss(weights, pairs, mesh)
     )
-    floor = _floor_scores(experiment, mesh, truth)
+    floors = _floors(experiment, mesh, truth)
 
     def evaluate(weights: Weights, *, full: bool) -> dict[str, Any]:
-        del full  # no score here is dear
+        del full  # every score is cheap enough for every evaluation
         features = np.asarray(encode(weights, observations), np.float64)
-        scores: dict[str, Any] = {"loss": float(held_out_loss(weights)), **floor}
-        scores |= recovery_scores(true_latents, features, truth)
+        scores = loss_scores(np.asarray(held_out_losses(weights), np.float64), floors)
+        recovery = recovery_scores(true_latents, features, truth)
+        found = {**scores.pop("intervals"), **recovery.pop("intervals")}
         learned = experiment.objective.concentration(weights.params["objective"])
-        scores |= _map_scores(true_latents, features, truth, learned)
-        return scores
+        mapped = _map_scores(true_latents, features, truth, learned)
+        problems = health.find_problems(
+            config,
+            features,
+            loss=scores["loss"],
+            loss_floor=scores.get("loss_floor"),
+            r2=recovery["r2"],
+        )
+        return {**scores, **recovery, **mapped, "intervals": found, "warnings": problems}
 
     return evaluate
 
@@ -80,20 +89,45 @@ def recovery_scores(latents: np.ndarray, features: np.ndarray, truth: np.ndarray
       truth: the true Λ [dim].
 
     Returns:
-      R² in all, per factor, and for content and style; MCC by two correlations.
+      R² in all, per factor, and for content and style; MCC by two correlations; and under
+      "intervals" those of each.
     """
     per_factor = identifiability.linear_r2_per_factor(latents, features)
     content = identifiability.content_mask(truth)
-    scores = {
-        "r2": float(per_factor.mean()),
-        "r2_per_factor": per_factor.tolist(),
-        "mcc_pearson": identifiability.mcc(latents, features, method="pearson"),
-        "mcc_spearman": identifiability.mcc(latents, features, method="spearman"),
-    }
+    groups = {"r2": np.ones_like(content)}
     if not content.all():
-        scores["r2_content"] = float(per_factor[content].mean())
-        scores["r2_style"] = float(per_factor[~content].mean())
+        groups |= {"r2_content": content, "r2_style": ~content}
+    found = intervals.r2_intervals(
+        *identifiability.linear_readout(latents, features),
+        np.concatenate([np.eye(len(content)), [*groups.values()]]),
+    )
+    scores: dict[str, Any] = {name: float(per_factor[own].mean()) for name, own in groups.items()}
+    scores["r2_per_factor"] = per_factor.tolist()
+    scores["intervals"] = dict(zip(groups, found[len(content) :], strict=True))
+    scores["intervals"]["r2_per_factor"] = found[: len(content)]
+    for method in identifiability.CORRELATIONS:
+        name = f"mcc_{method}"
+        scores[name], scores["intervals"][name] = identifiability.mcc_with_interval(
+            latents, features, method
+        )
     return scores
+
+
+def loss_scores(losses: np.ndarray, floors: np.ndarray | None) -> dict[str, Any]:
+    """Returns the held-out loss and that of a perfect encoder, with intervals over batches.
+
+    Args:
+      losses: of each batch, [batches].
+      floors: of a perfect encoder on the same batches, [batches]; None where it has no form.
+    """
+    parts = {"loss": losses}
+    if floors is not None:
+        # Taken batch by batch, the difference varies far less than the two.
+        parts |= {"loss_floor": floors, "loss_above_floor": losses - floors}
+    return {
+        **{name: float(np.mean(values)) for name, values in parts.items()},
+        "intervals": {name: intervals.mean_interval(values) for name, values in parts.items()},
+    }
 
 
 def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -104,9 +138,10 @@ def evaluate_checkpoint(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[
       overrides: what to change in its config; see `config.for_evaluation`.
 
     Raises:
-      ConfigError: if the folder holds no run, or the changes are none of evaluation.
+      ConfigError: if the folder holds no run, or one that has not saved a checkpoint yet, or
+        the changes are none of evaluation.
       CheckpointError: if no checkpoint is whole, or its scores must not replace those there.
-      FileNotFoundError: if the run has not saved a checkpoint yet.
+      OSError: if the scores can't be written.
     """
     with workdir_lib.hold(workdir):
         return _evaluate_held(workdir, overrides)
@@ -123,11 +158,13 @@ def _evaluate_held(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, 
     mesh = make_mesh(devices)
     experiment = build_experiment(config)
     if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
-        raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
-    with loop.open_checkpoints(workdir, config) as checkpoints:
+        raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
+    with loop.open_checkpoints(workdir, trained) as checkpoints:
         restored = checkpoints.restore_latest(loop.abstract_state(experiment, replicated(mesh)))
     if restored is None:
-        raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+        raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
+    for problem in restored.problems:
+        warn(problem)
     _check_replaces(workdir, config_hash, restored)
     scores = {
         "step": restored.step,
@@ -145,18 +182,14 @@ def _evaluate_held(workdir: Path, overrides: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _check_replaces(workdir: Path, config_hash: str, restored: Restored) -> None:
-    """Raises CheckpointError if the scores of a checkpoint must not replace those in `workdir`."""
-    if restored.extra["config_hash"] != config_hash:
-        raise CheckpointError(
-            f"the checkpoint of step {restored.step} in {workdir} is of the run with config hash "
-            f"{restored.extra['config_hash']}, {workdir_lib.CONFIG_FILE} of the one with "
-            f"{config_hash}; put back the file that does not belong"
-        )
+    """Raises CheckpointError if there are scores of a later step than the checkpoint's."""
     known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
-    if restored.problems and known > restored.step:
+    if known > restored.step:
+        why = f" ({'; '.join(restored.problems)})" if restored.problems else ""
         raise CheckpointError(
             f"{workdir} has scores of step {known}, but its last whole checkpoint is of step "
-            f"{restored.step} ({'; '.join(restored.problems)}); train again with the same command"
+            f"{restored.step}{why}; train on with the same command, or remove "
+            f"{workdir_lib.EVAL_FILE} to have the scores of step {restored.step}"
         )
 
 
@@ -171,37 +204,37 @@ def tabulate(workdir: Path) -> list[dict[str, Any]]:
     if "readouts" not in scores:
         return []
     name = objective_name(config.objective.kind)
-    rows = table_rows(name, scores["readouts"], scores.get("strength_r2"), scores.get("untrained"))
+    rows = table_rows(name, scores)
     with workdir_lib.hold(workdir):
         write_table(workdir, rows)
     return rows
 
 
-def _floor_scores(experiment: Experiment, mesh: Mesh, truth: np.ndarray) -> dict[str, float]:
-    """Returns the loss of a perfect encoder on the batches set aside; {} where it has no form."""
+def _floors(experiment: Experiment, mesh: Mesh, truth: np.ndarray) -> np.ndarray | None:
+    """Returns the loss of a perfect encoder on each batch set aside; None where it has no form."""
     config = experiment.config
     floor = ground_truth_loss(config.objective, config.dgp, jnp.asarray(truth, jnp.float32))
     if floor is None:
-        return {}
-    mean_floor = _held_out(experiment, mesh, lambda _, pairs: floor(pairs.latents1, pairs.latents2))
-    return {"loss_floor": float(mean_floor(Weights({}, {})))}
+        return None
+    floors = _held_out(experiment, mesh, lambda _, pairs: floor(pairs.latents1, pairs.latents2))
+    return np.asarray(floors(Weights({}, {})), np.float64)
 
 
 def _held_out(
     experiment: Experiment, mesh: Mesh, loss: Callable[..., Array]
 ) -> Callable[[Weights], Array]:
-    """Returns the mean of `loss(weights, pairs)` over the batches set aside for it."""
+    """Returns a function to `loss(weights, pairs)` of each batch set aside for it, [batches]."""
     config = experiment.config
     root = rng.stream(config.seed, "held-out loss")
 
-    def mean_loss(weights: Weights) -> Array:
+    def losses(weights: Weights) -> Array:
         def one(index: Array) -> Array:
             pairs = experiment.pairs(rng.at_step(root, index), None)
             return loss(weights, shard_batch(mesh, pairs))
 
-        return jnp.mean(jax.lax.map(one, jnp.arange(config.eval.floor_batches)))
+        return jax.lax.map(one, jnp.arange(config.eval.floor_batches))
 
-    return jax.jit(mean_loss)
+    return jax.jit(losses)
 
 
 def _map_scores(

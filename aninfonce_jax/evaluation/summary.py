@@ -1,34 +1,19 @@
-"""The findings of a report in plain sentences, made from nothing but its numbers."""
+"""The findings of a report in plain sentences, made from nothing but its numbers.
+
+Of two objectives one is called better only where their intervals part.
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from aninfonce_jax.evaluation.workdir import WorkDir
+from aninfonce_jax.evaluation.groups import Group, Measured, group_runs
+from aninfonce_jax.evaluation.intervals import Interval, is_above
+from aninfonce_jax.evaluation.registry import PERCENT, PLAIN
+from aninfonce_jax.evaluation.workdir import RECOVERED_R2, WorkDir
 
 _SAME_R2 = 0.01  # objectives closer than this are called alike
-
-OBJECTIVE_NAMES = {
-    "aninfonce": "AnInfoNCE",
-    "infonce": "InfoNCE",
-    "supervised": "Supervised",
-    "lp": "Lp contrast",
-    "aninfonce_no_l2": "AnInfoNCE, no ℓ2 norm",
-}
-
-
-def objective_name(kind: str) -> str:
-    """What the page calls an objective; one it does not know keeps the config's name."""
-    return OBJECTIVE_NAMES.get(kind, kind)
-
-
-def by_objective(runs: Sequence[WorkDir]) -> dict[str, list[WorkDir]]:
-    """The runs of each objective, by what the page calls it."""
-    groups: dict[str, list[WorkDir]] = {}
-    for run in runs:
-        groups.setdefault(objective_name(run.kind), []).append(run)
-    return groups
 
 
 def percent(share: float) -> str:
@@ -38,6 +23,13 @@ def percent(share: float) -> str:
     return f"{100 * max(share, 0.0):.1f}%"
 
 
+def percent_with_margin(measured: Measured) -> str:
+    """Such as "98.1% (±0.3)"."""
+    margin = PERCENT.margin(measured.value, measured.interval)
+    text = percent(measured.value)
+    return f"{text} ({margin})" if margin and measured.value >= 0 and "more" not in text else text
+
+
 def join_words(parts: Sequence[str]) -> str:
     """The parts as a list in a sentence: "a, b and c"."""
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
@@ -45,8 +37,8 @@ def join_words(parts: Sequence[str]) -> str:
 
 def summarize(runs: Sequence[WorkDir]) -> list[str]:
     """The findings in plain sentences, one objective after the other, then the contrast."""
-    groups = by_objective(runs)
-    sentences = [_recovery_sentence(name, group) for name, group in groups.items()]
+    groups = group_runs(runs)
+    sentences = [_recovery_sentence(group) for group in groups]
     if len(groups) > 1:
         sentences.append(_contrast_sentence(groups))
     elif len(runs) == 1:
@@ -55,20 +47,21 @@ def summarize(runs: Sequence[WorkDir]) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def _recovery_sentence(name: str, runs: Sequence[WorkDir]) -> str:
+def _recovery_sentence(group: Group) -> str:
     """Says how many factors an objective recovered, and what share of their variation."""
-    content, style, overall = (_mean(runs, key) for key in ("r2_content", "r2_style", "r2"))
-    if math.isfinite(content + style):
+    name = group.label
+    content, style, overall = (group.score(key) for key in ("r2_content", "r2_style", "r2"))
+    if math.isfinite(content.value + style.value):
         explained = (
-            f"{percent(content)} of the variation in the content factors "
-            f"and {percent(style)} in the style factors"
+            f"{percent_with_margin(content)} of the variation in the content factors "
+            f"and {percent_with_margin(style)} in the style factors"
         )
-    elif math.isfinite(overall):
-        explained = f"{percent(overall)} of the variation in the factors"
+    elif math.isfinite(overall.value):
+        explained = f"{percent_with_margin(overall)} of the variation in the factors"
     else:
         return f"For {name} no R² was recorded, so this page cannot say what it recovered."
-    counted = _recovered_phrase(runs)
-    average = "on average " if len(runs) > 1 else ""
+    counted = _recovered_phrase(group.runs)
+    average = "on average " if len(group.runs) > 1 else ""
     if counted:
         return f"{name} recovered {counted}: {average}its output explains {explained}."
     return f"{name}’s output {average}explains {explained}."
@@ -89,48 +82,85 @@ def _recovered_phrase(runs: Sequence[WorkDir]) -> str:
         amount = f"{low} of the {dim} factors"
     else:
         amount = f"between {low} and {high} of the {dim} factors"
+    if len(runs) > 1:
+        return f"{amount} in {'each of' if low == high else 'its'} {len(runs)} runs"
+    undecided = _undecided(runs[0])
     return (
-        f"{amount} in {'each of' if low == high else 'its'} {len(runs)} runs"
-        if len(runs) > 1
-        else amount
+        f"{amount} ({undecided} of them within its interval of the limit)" if undecided else amount
     )
 
 
-def _contrast_sentence(groups: Mapping[str, Sequence[WorkDir]]) -> str:
+def _undecided(run: WorkDir) -> int:
+    """How many factors have an interval that holds the R² from which on they count as recovered."""
+    found = run.factor_intervals
+    return int(np.sum((found[:, 0] < RECOVERED_R2) & (found[:, 1] >= RECOVERED_R2)))
+
+
+def _contrast_sentence(groups: Sequence[Group]) -> str:
     """Says where the best and the worst objective part, if they do."""
-    known = {name: _share(group, "r2") for name, group in groups.items()}
-    known = {name: share for name, share in known.items() if math.isfinite(share)}
+    known = [group for group in groups if math.isfinite(group.score("r2").value)]
     if len(known) > 2:  # an upper bound is no rival
-        known.pop(OBJECTIVE_NAMES["supervised"], None)
+        known = [group for group in known if group.kind != "supervised"]
     if len(known) < 2:
         return ""
-    best, worst = max(known, key=lambda name: known[name]), min(known, key=lambda name: known[name])
-    means = {name: f"{_mean(groups[name], 'r2'):.3f}" for name in known}
-    if known[best] - known[worst] < _SAME_R2:
-        listed = join_words([f"{mean} ({name})" for name, mean in means.items()])
+    best = max(known, key=lambda group: group.score("r2").value)
+    worst = min(known, key=lambda group: group.score("r2").value)
+    listed = join_words([f"{_r2_text(group)} ({group.label})" for group in known])
+    if not is_above(best.score("r2").interval, worst.score("r2").interval):
+        return (
+            f"Which of them recovered more, these numbers do not tell: the mean R² is {listed}, "
+            f"and {_why_untold(known)}."
+        )
+    if _gap(best, worst, "r2").value < _SAME_R2:
         return f"There is no notable difference: the mean R² is {listed}."
-    gaps = {
-        part: _share(groups[best], f"r2_{part}") - _share(groups[worst], f"r2_{part}")
-        for part in ("content", "style")
-    }
-    if not math.isfinite(sum(gaps.values())):
-        against = f"{means[best]} against {means[worst]}"
-        return f"{best} recovered more than {worst}: the mean R² is {against}."
-    part = max(gaps, key=lambda name: gaps[name])
-    if max(gaps.values()) - min(gaps.values()) < _SAME_R2:
-        return f"{best} recovered more than {worst}, of content and of style alike."
-    return (
-        f"The gap between {best} and {worst} is widest in the {part} factors: "
-        f"{100 * gaps[part]:.1f} percentage points."
-    )
+    against = f"the mean R² is {_r2_text(best)} against {_r2_text(worst)}"
+    gaps = {part: _gap(best, worst, f"r2_{part}") for part in ("content", "style")}
+    for part, other in (("content", "style"), ("style", "content")):
+        if is_above(gaps[part].interval, gaps[other].interval):
+            return (
+                f"The gap between {best.label} and {worst.label} is widest in the {part} factors: "
+                f"{100 * gaps[part].value:.1f} percentage points."
+            )
+    return f"{best.label} recovered more than {worst.label}: {against}."
+
+
+def _why_untold(groups: Sequence[Group]) -> str:
+    if any(group.score("r2").interval is None for group in groups):
+        return "their intervals are not recorded"
+    return "their intervals overlap"
+
+
+def _r2_text(group: Group) -> str:
+    r2 = group.score("r2")
+    return PLAIN.both(r2.value, r2.interval)
+
+
+def _gap(best: Group, worst: Group, key: str) -> Measured:
+    """The difference of two shares, and the farthest that their intervals let it be."""
+    one, other = best.score(key), worst.score(key)
+    value = _share(one.value) - _share(other.value)
+    if one.interval is None or other.interval is None:
+        return Measured(value)
+    ends: Interval = [
+        _share(one.interval[0]) - _share(other.interval[1]),
+        _share(one.interval[1]) - _share(other.interval[0]),
+    ]
+    return Measured(value, ends)
 
 
 def _loss_sentence(run: WorkDir) -> str:
     gap = run.number("loss") - run.number("loss_floor")
     if not math.isfinite(gap):
         return ""
+    interval = run.interval("loss_above_floor")
+    if interval is not None and interval[0] <= 0 <= interval[1]:
+        return (
+            "Its loss cannot be told from that of a perfect encoder: the difference is "
+            f"{PLAIN.both(gap, interval)}."
+        )
     side = "above" if gap >= 0 else "below"
-    return f"Its loss ended {abs(gap):.3f} {side} that of a perfect encoder."
+    outwards = interval if gap >= 0 or interval is None else [-interval[1], -interval[0]]
+    return f"Its loss ended {PLAIN.both(abs(gap), outwards)} {side} that of a perfect encoder."
 
 
 def _concentration_sentence(run: WorkDir) -> str:
@@ -140,11 +170,6 @@ def _concentration_sentence(run: WorkDir) -> str:
     return f"The concentrations that it learned are off by at most {100 * deviation:.1f}%."
 
 
-def _share(runs: Sequence[WorkDir], key: str) -> float:
-    """The mean R² as a share: what is below 0 explains nothing, and no less than that."""
-    return np.maximum(_mean(runs, key), 0.0)
-
-
-def _mean(runs: Sequence[WorkDir], key: str) -> float:
-    """The mean over the runs; NaN if one of them lacks the value."""
-    return float(np.mean([run.number(key) for run in runs]))
+def _share(r2: float) -> float:
+    """An R² as a share: what is below 0 explains nothing, and no less than that."""
+    return max(r2, 0.0) if math.isfinite(r2) else math.nan

@@ -2,14 +2,13 @@
 
 import math
 
+from aninfonce_jax.evaluation.registry import MISSING, PLAIN
 from aninfonce_jax.evaluation.workdir import WorkDir, as_number
-
-MISSING = "–"  # what was not recorded
 
 
 def format_score(value: float) -> str:
     """A number with three decimals."""
-    return f"{value:.3f}".replace("-", "−") if math.isfinite(value) else MISSING
+    return PLAIN.value(value)
 
 
 def format_duration(seconds: float) -> str:

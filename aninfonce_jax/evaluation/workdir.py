@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.evaluation.intervals import Interval
 
 RECOVERED_R2 = 0.9  # from here on the page calls a factor recovered
 
@@ -53,6 +54,20 @@ class WorkDir:
         """A value of the last evaluation; NaN if it was not recorded."""
         return as_number(self.final.get(key))
 
+    def interval(self, *keys: str) -> Interval | None:
+        """The interval of a value of the last evaluation; None if it was not recorded.
+
+        Args:
+          *keys: the value's name, or the names that lead to it, such as "readouts",
+            "backbone", "grey".
+        """
+        return interval_of(self.final, *keys)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What the last evaluation warns of, in sentences."""
+        return warnings_of(self.final)
+
     @property
     def dataset(self) -> str:
         """What the images' data set is called; "" for a run on synthetic data."""
@@ -70,6 +85,14 @@ class WorkDir:
     def r2_final(self) -> np.ndarray:
         """[dim] the last R² of every factor."""
         return as_vector(self.final.get("r2_per_factor"), self.dim)
+
+    @property
+    def factor_intervals(self) -> np.ndarray:
+        """[dim, 2] the interval of each of `r2_final`; NaN where there is none."""
+        found = self.final.get("intervals")
+        rows = found.get("r2_per_factor") if isinstance(found, Mapping) else None
+        rows = rows if isinstance(rows, list) and len(rows) == self.dim else [None] * self.dim
+        return np.stack([as_vector(row, 2) for row in rows])
 
     @property
     def recovered(self) -> int | None:
@@ -160,6 +183,32 @@ def as_number(value: Any) -> float:
     """The value if it is a finite number, NaN if it is anything else."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return float(value) if is_number and math.isfinite(value) else math.nan
+
+
+def interval_of(scores: Mapping[str, Any], *keys: str) -> Interval | None:
+    """The interval [low, high] of a score; None if there is none, or it is damaged.
+
+    Args:
+      scores: what `eval.json` holds.
+      *keys: the score's name, or the names that lead to it.
+    """
+    found: Any = scores.get("intervals")
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    if not isinstance(found, list) or len(found) != 2:
+        return None
+    low, high = map(as_number, found)
+    return [low, high] if low <= high else None
+
+
+def warnings_of(scores: Mapping[str, Any]) -> list[str]:
+    """The sentences that an evaluation warns with; none if there are none.
+
+    Args:
+      scores: what `eval.json` holds.
+    """
+    found = scores.get("warnings")
+    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
 
 
 def as_vector(values: Any, length: int) -> np.ndarray:

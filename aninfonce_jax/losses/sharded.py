@@ -62,6 +62,8 @@ def over_mesh(
         raise ValueError(
             f"axis_name must name axes of the mesh, {list(mesh.axis_names)}, got {missing[0]!r}"
         )
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axis_name must name each axis once, got {axis_name!r}")
     devices = math.prod(mesh.shape[name] for name in axes)
     rows: Any = P(axis_name)
     whole: Any = P()

@@ -13,21 +13,33 @@ wrong. Two layers of checksums close that gap:
   be checked by hand: `sha256sum -c SHA256SUMS`. A process killed in the few milliseconds
   before sealing leaves a checkpoint that its record alone protects.
 
+The record also names the run and the step, so that a checkpoint that was copied from another
+run, or from another step of this one, is not taken for what its folder's name says. The
+digests bind the arrays to the record.
+
 Reading changes nothing on disk. Only a save tidies up: leftovers of interrupted saves are
-removed, and checkpoints that a restore found damaged are renamed to `<step>.damaged`, so
-that they block neither that step nor a place among those kept, and can still be examined.
+removed, and checkpoints that a restore passed over are renamed to `<step>.damaged` or
+`<step>.foreign`, so that they block neither that step nor a place among those kept, and can
+still be examined.
 
 Several hosts: a leaf whose global value one process can't see has no digest of its own and
 is protected by the seal, which every process checks, so that all take the same decision.
 """
 
+import contextlib
 import dataclasses
+import errno
+import glob
 import logging
 import math
+import os
 import pathlib
+import re
 import shutil
+import sys
+import tempfile
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -38,17 +50,25 @@ from jax.experimental import multihost_utils
 
 from aninfonce_jax.training import checksums
 from aninfonce_jax.types import PyTree
+from aninfonce_jax.workdir import INTERRUPTED_SAVE
 
 JSON = Any
 
-_LOG = logging.getLogger(__name__)
 _STATE = "state"
 _RECORD = "record"
-_INTERRUPTED = "*.orbax-checkpoint-tmp*"
+_INTERRUPTED = f"*{INTERRUPTED_SAVE}*"
+
+# Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
+# from printing tracebacks then stays until the process ends.
+_STAYING = contextlib.ExitStack()
 
 
 class CheckpointError(RuntimeError):
-    """No checkpoint can be restored as asked; the message is one line for the user."""
+    """A checkpoint can't be restored, or written; the message is one line for the user."""
+
+
+class ForeignError(Exception):
+    """A checkpoint that is whole, but is not that of this run and step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,18 +97,30 @@ class Checkpoints:
       directory: where they are kept; made if it is missing.
       keep: number of latest checkpoints kept, besides the best.
       best_metric: the metric whose largest value marks the best checkpoint.
+      run: what tells this run from any other, such as a hash of its config; checkpoints that
+        were saved with another are passed over.
     """
 
-    def __init__(self, directory: pathlib.Path, *, keep: int, best_metric: str = "r2") -> None:
+    def __init__(
+        self, directory: pathlib.Path, *, keep: int, best_metric: str = "r2", run: str = ""
+    ) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint, got {keep}.")
         self._directory = pathlib.Path(directory).absolute()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._best_metric = best_metric
+        self._run = run
         self._sealing: threading.Thread | None = None
-        self._damaged: set[int] = set()
+        self._writing: int | None = None
+        # Steps that a restore passed over, each with the ending that its folder is to get.
+        self._unusable: dict[int, str] = {}
+        self._has_failed = False
+        self._quiet = contextlib.ExitStack()
+        self._quiet.enter_context(_without_background_tracebacks())
+        self._resources = contextlib.ExitStack()
+        self._resources.callback(self._end_quiet)
         self._manager = ocp.CheckpointManager(
-            self._directory,
+            self._resources.enter_context(_plain_path(self._directory)),
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(
                     [ocp.checkpoint_managers.LatestN(keep), _KeepStep(self)]
@@ -115,8 +147,9 @@ class Checkpoints:
         """Copies the state to the host and writes it in the background.
 
         The buffers of `state` may be donated as soon as this returns. A failed write
-        raises at the next call of `save`, `wait` or `close`. A step that is saved already
-        is left as it is: the same step of the same run has the same state.
+        raises CheckpointError, here or at the next call of `save`, `wait` or `close`. A step
+        that is saved already is left as it is: the same step of the same run has the same
+        state.
 
         Args:
           step: the number of steps done; must grow.
@@ -125,7 +158,11 @@ class Checkpoints:
           metrics: scores; a `best_metric` that is missing or NaN is never the best.
         """
         self.wait()
-        self._tidy()
+        with self._told_as_failed(step):
+            # Orbax would make it again, beside files of the run that are gone.
+            if not self._directory.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "the folder was removed")
+            self._tidy()
         latest = self.latest_step
         if step in self.all_steps():
             return
@@ -134,6 +171,8 @@ class Checkpoints:
         snapshot = jax.tree.map(_snapshot, state)
         scores = {name: float(value) for name, value in metrics.items()}
         record = {
+            "run": self._run,
+            "step": step,
             "layout": _layout(state),
             "sha256": {
                 name: checksums.digest_array(leaf) for name, leaf in _named_leaves(snapshot)
@@ -142,22 +181,24 @@ class Checkpoints:
             "metrics": scores,
         }
         self._scores[step] = _score(scores, self._best_metric)
-        self._manager.save(
-            step,
-            args=ocp.args.Composite(
-                **{
-                    _STATE: ocp.args.StandardSave(snapshot),
-                    _RECORD: ocp.args.JsonSave(checksums.protect(record)),
-                }
-            ),
-            force=True,
-        )
+        self._writing = step
+        with self._told_as_failed(step):
+            self._manager.save(
+                step,
+                args=ocp.args.Composite(
+                    **{
+                        _STATE: ocp.args.StandardSave(snapshot),
+                        _RECORD: ocp.args.JsonSave(checksums.protect(record)),
+                    }
+                ),
+                force=True,
+            )
         if jax.process_index() == 0:
             self._sealing = threading.Thread(target=self._seal, args=(step,), name="seal")
             self._sealing.start()
 
     def restore_latest(self, target: PyTree) -> Restored | None:
-        """Returns the newest checkpoint that is whole; None if there is none at all.
+        """Returns the newest checkpoint that is whole and of this run; None if there is none.
 
         Args:
           target: a pytree of `jax.ShapeDtypeStruct` with shardings, or of arrays.
@@ -193,8 +234,8 @@ class Checkpoints:
 
     @property
     def latest_step(self) -> int | None:
-        """The newest step, whole or not, with the one that is being written."""
-        return max(self.all_steps(), default=None)
+        """The newest step that no restore has passed over, with the one that is being written."""
+        return max((step for step in self.all_steps() if step not in self._unusable), default=None)
 
     @property
     def best_step(self) -> int | None:
@@ -208,23 +249,30 @@ class Checkpoints:
 
     def wait(self) -> None:
         """Waits until the last save is complete and sealed; raises if it failed."""
-        self._manager.wait_until_finished()
+        with self._told_as_failed(self._writing):
+            self._manager.wait_until_finished()
         if self._sealing is not None:
             self._sealing.join()
             self._sealing = None
 
     def close(self) -> None:
         """Waits, and ends the background threads."""
-        try:
-            self.wait()
-        finally:
-            self._manager.close()
+        with self._resources:
+            try:
+                self.wait()
+            finally:
+                self._manager.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _end_quiet(self) -> None:
+        if self._has_failed:
+            _STAYING.push(self._quiet.pop_all())
+        self._quiet.close()
 
     def _ranked(self) -> list[int]:
         known = [step for step in self.all_steps() if step in self._scores]
@@ -234,11 +282,24 @@ class Checkpoints:
         scores = {}
         for step in self.all_steps():
             try:
-                metrics = self._read_record(step)["metrics"]
+                record = self._read_record(step)
+                self._check_origin(record, step)
+                metrics = record["metrics"]
             except Exception:
                 continue  # said by the restore that meets it
             scores[step] = _score(metrics, self._best_metric)
         return scores
+
+    def _check_origin(self, record: Mapping[str, Any], step: int) -> None:
+        """Raises ForeignError if a record is that of another run or step."""
+        run, saved = record.get("run", "none"), record.get("step")
+        if run != self._run:
+            raise ForeignError(
+                f"checkpoint {step} belongs to another run (config hash {run}, "
+                f"this run has {self._run}): not used"
+            )
+        if saved != step:
+            raise ForeignError(f"checkpoint {step} holds step {saved}: not used")
 
     def _read_record(self, step: int) -> dict[str, Any]:
         args = ocp.args.Composite(**{_RECORD: ocp.args.JsonRestore()})
@@ -256,11 +317,13 @@ class Checkpoints:
                 record, arrays = self._read(step, _layout(target), stored)
             except CheckpointError:
                 raise
+            except ForeignError as error:
+                self._pass_over(step, "foreign")
+                problems.append(f"{error}")
+                continue
             except Exception as error:  # Orbax and TensorStore raise many types on damage
-                self._damaged.add(step)
-                self._scores.pop(step, None)
-                problems.append(f"step {step}: damaged, not used ({_one_line(error)})")
-                _LOG.warning("checkpoint of %s", problems[-1])
+                self._pass_over(step, "damaged")
+                problems.append(f"checkpoint {step}: damaged, not used ({_one_line(error)})")
                 continue
             state = jax.tree.map(_as_target, arrays, target)
             return Restored(step, state, record["extra"], record["metrics"], tuple(problems))
@@ -271,12 +334,20 @@ class Checkpoints:
             "Repair or remove the folder to start anew."
         )
 
+    def _pass_over(self, step: int, ending: str) -> None:
+        self._unusable[step] = ending
+        self._scores.pop(step, None)
+
     def _read(
         self, step: int, layout: Mapping[str, str], stored: PyTree
     ) -> tuple[dict[str, JSON], PyTree]:
-        """Returns record and arrays of a step; any exception but CheckpointError is damage."""
+        """Returns record and arrays of a step.
+
+        Any exception but CheckpointError and ForeignError is damage.
+        """
         checksums.check_seal(self._directory / str(step))
         record = self._read_record(step)
+        self._check_origin(record, step)
         _check_layout(record["layout"], layout, step)
         args = ocp.args.Composite(**{_STATE: ocp.args.StandardRestore(stored)})
         arrays = self._manager.restore(step, args=args)[_STATE]
@@ -293,23 +364,35 @@ class Checkpoints:
             return  # nothing to seal; the main thread gets the same exception
         try:
             checksums.write_seal(self._directory / str(step))
-        except OSError as error:
-            _LOG.warning("checkpoint of step %d could not be sealed: %s", step, error)
+        except OSError:
+            return  # its record protects it; if there is no room, the next save says so
 
     def _tidy(self) -> None:
         """Makes room for a save: see the module's docstring."""
         interrupted = list(self._directory.glob(_INTERRUPTED))
-        if not self._damaged and not interrupted:
+        if not self._unusable and not interrupted:
             return
         if jax.process_index() == 0:
             for path in interrupted:
                 shutil.rmtree(path, ignore_errors=True)
-            for step in self._damaged:
-                _set_aside(self._directory / str(step))
+            for step, ending in self._unusable.items():
+                _set_aside(self._directory / str(step), ending)
         if jax.process_count() > 1:
             multihost_utils.sync_global_devices("aninfonce_jax:tidy_checkpoints")
-        self._damaged.clear()
+        self._unusable.clear()
         self._manager.reload()
+
+    @contextlib.contextmanager
+    def _told_as_failed(self, step: int | None) -> Iterator[None]:
+        """Turns what Orbax raises where it can't write into one line."""
+        try:
+            yield
+        except Exception as error:  # OSError, and TensorStore's ValueErrors of many kinds
+            self._has_failed = True
+            raise CheckpointError(
+                f"checkpoint {step} can't be written to {self._directory}: {_reason(error)}; "
+                "what was saved before is kept: mend it, and the same command goes on"
+            ) from error
 
 
 @dataclasses.dataclass(frozen=True)
@@ -377,14 +460,66 @@ def _check_layout(saved: Mapping[str, str], asked: Mapping[str, str], step: int)
             )
 
 
-def _set_aside(folder: pathlib.Path) -> None:
-    """Renames a damaged checkpoint, out of the way but not lost."""
-    target, copy = folder.with_name(f"{folder.name}.damaged"), 1
+@contextlib.contextmanager
+def _without_background_tracebacks() -> Iterator[None]:
+    """Keeps threads of Orbax and TensorStore from printing tracebacks where a file fails.
+
+    Nothing is lost by it: the failure itself is raised in the main thread. Orbax logs it once
+    more for every thread that it passes. TensorStore's reads that are still under way when
+    another one fails find the event loop closed.
+    """
+
+    def is_not_orbax(record: logging.LogRecord) -> bool:
+        return "orbax" not in pathlib.Path(record.pathname).parts
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if f"{unraisable.exc_value}" != "Event loop is closed":
+            previous(unraisable)
+
+    logger, previous = logging.getLogger("absl"), sys.unraisablehook
+    logger.addFilter(is_not_orbax)
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_not_orbax)
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = previous
+
+
+@contextlib.contextmanager
+def _plain_path(directory: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Gives a path to a folder in which Orbax sees no wildcards.
+
+    Orbax finds the parts of a checkpoint by a pattern that begins with the folder's own path.
+    If `[`, `*` or `?` are in it, none is found, and what is saved can't be restored. Then it
+    is handed a link to the folder.
+    """
+    if glob.escape(f"{directory}") == f"{directory}":
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as folder:
+        link = pathlib.Path(folder) / "checkpoints"
+        link.symlink_to(directory, target_is_directory=True)
+        yield link
+
+
+def _set_aside(folder: pathlib.Path, ending: str) -> None:
+    """Renames a checkpoint that is not used, out of the way but not lost."""
+    target, copy = folder.with_name(f"{folder.name}.{ending}"), 1
     while target.exists():
         copy += 1
-        target = folder.with_name(f"{folder.name}.damaged-{copy}")
+        target = folder.with_name(f"{folder.name}.{ending}-{copy}")
     if folder.exists():
         folder.rename(target)
+
+
+def _reason(error: Exception) -> str:
+    """Returns what the operating system said, if an error tells it, else its first line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    number = re.search(r"os_error_code='(\d+)'", f"{error}")  # as TensorStore writes it
+    return os.strerror(int(number[1])) if number else _one_line(error)
 
 
 def _one_line(error: Exception) -> str:

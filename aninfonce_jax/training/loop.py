@@ -6,8 +6,9 @@ signals.
 """
 
 import dataclasses
+import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,12 +19,11 @@ from jax.sharding import Mesh, Sharding
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.cli import warn
 from aninfonce_jax.config_schema import Config
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import StopSignal
-from aninfonce_jax.training.checkpoint import Checkpoints
-from aninfonce_jax.training.feed import Feed
+from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
+from aninfonce_jax.training.feed import Feed, NoFeed
 from aninfonce_jax.training.metrics import MetricWriter
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import Experiment, TrainState, build_experiment
@@ -48,9 +48,18 @@ DETAILS = (
     "strength_r2",
     "never_applied",
     "untrained",
+    "warnings",
+    "intervals",
 )
-# Scores shown beside the progress line, in this order, where they exist.
-_SHOWN = ("loss", "r2", "r2_content", "r2_style", "knn_accuracy", "probe_accuracy")
+# Scores shown beside the progress line, in this order, where they exist, and their names there.
+_SHOWN = {
+    "loss": "loss",
+    "r2": "R²",
+    "r2_content": "content R²",
+    "r2_style": "style R²",
+    "knn_accuracy": "k-NN accuracy",
+    "probe_accuracy": "probe accuracy",
+}
 # Scores of the start that the last evaluation repeats: what the network shows untrained.
 _UNTRAINED = ("readouts", "strength_r2")
 
@@ -59,15 +68,36 @@ class DivergedError(RuntimeError):
     """The loss stopped being finite; the last good state is saved."""
 
 
+class UnfinishedError(RuntimeError):
+    """A run came to its end without its last step, evaluation or checkpoint."""
+
+
 def best_score(config: Config) -> str:
     """Returns the score that tells a run's best checkpoint."""
     return "knn_accuracy" if config.has_images else "r2"
 
 
 def open_checkpoints(workdir: Path, config: Config) -> Checkpoints:
-    """Returns the checkpoints of the run in `workdir`."""
-    folder, keep = workdir / workdir_lib.CHECKPOINT_FOLDER, config.checkpoint.keep
-    return Checkpoints(folder, keep=keep, best_metric=best_score(config))
+    """Returns the checkpoints of the run in `workdir`; `config` is what it was trained with."""
+    folder = workdir / workdir_lib.CHECKPOINT_FOLDER
+    # Without its parents: a work directory that was removed is not made again.
+    folder.mkdir(exist_ok=True)
+    return Checkpoints(
+        folder,
+        keep=config.checkpoint.keep,
+        best_metric=best_score(config),
+        run=config_lib.fingerprint(config),
+    )
+
+
+def next_look(step: int, config: Config) -> int:
+    """Returns the step up to which the device may go on without the host looking at it."""
+    intervals = (config.log.every, config.eval.every, config.checkpoint.every)
+    return min(
+        step + config_lib.dispatch_steps(config),
+        config.train.steps,
+        *((step // every + 1) * every for every in intervals),
+    )
 
 
 def count_parameters(state: TrainState) -> int:
@@ -117,56 +147,67 @@ def train(
 
     Raises:
       ConfigError: if the config does not fit the machine or the work directory.
+      CheckpointError: if there are checkpoints but none of this run is whole, or one can't be
+        written.
       DivergedError: if the loss stopped being finite.
       Preempted: if `stop` was requested, even if the last step is done.
+      UnfinishedError: if the last step was not reached, evaluated and saved.
     """
     mesh = make_mesh(
         config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
     )
-    experiment = build_experiment(config)
-    whole = replicated(mesh)
+    last = config.train.steps
     with (
+        Progress(last, mode=progress_mode, label=label) as bar,
         workdir_lib.claimed(workdir, config, command),
-        open_checkpoints(workdir, config) as checkpoints,
     ):
-        restored = checkpoints.restore_latest(abstract_state(experiment, whole))
-        if restored is None:
-            state = jax.jit(experiment.init_state, out_shardings=whole)()
-        else:
-            state = restored.state
-        start = int(state.step)
-        workdir_lib.undo_eval(workdir, start)
-        with (
-            experiment.open_feed(start, mesh) as feed,
-            MetricWriter(
-                workdir,
-                tensorboard=config.log.tensorboard,
-                wandb_project=config.log.wandb_project,
-                wandb_config=config_lib.to_dict(config),
-                resume_step=start,
-                expected_rows=None if restored is None else restored.extra.get("rows"),
-            ) as writer,
-            Progress(config.train.steps, start_step=start, mode=progress_mode, label=label) as bar,
-        ):
-            if writer.mended:
-                warn(writer.mended)
-            session = _Session(
-                config,
-                workdir,
-                checkpoints,
-                stop,
-                make_evaluate(experiment, mesh),
-                feed,
-                writer,
-                bar,
-            )
-            if restored is not None:
-                session.restore(restored.extra)
-                for problem in restored.problems:
-                    bar.message(problem)
-                bar.message(f"going on from step {start} of {config.train.steps} in {workdir}")
-            stop.raise_if_requested("stopped while setting up")
-            return session.run(state, make_train_step(experiment, mesh))
+        bar.status("opening the data" if config.has_images else "setting up the process")
+        experiment = build_experiment(config)
+        whole = replicated(mesh)
+        with open_checkpoints(workdir, config) as checkpoints:
+            restored = checkpoints.restore_latest(abstract_state(experiment, whole))
+            if restored is None:
+                state = jax.jit(experiment.init_state, out_shardings=whole)()
+            else:
+                state = restored.state
+            start = int(state.step)
+            workdir_lib.undo_eval(workdir, start)
+            bar.start_from(start)
+            with (
+                experiment.open_feed(start, mesh) if start < last else NoFeed() as feed,
+                MetricWriter(
+                    workdir,
+                    tensorboard=config.log.tensorboard,
+                    wandb_project=config.log.wandb_project,
+                    wandb_config=config_lib.to_dict(config),
+                    resume_step=start,
+                    expected_rows=None if restored is None else restored.extra.get("rows"),
+                ) as writer,
+            ):
+                if writer.mended:
+                    bar.warn(writer.mended)
+                session = _Session(
+                    config,
+                    workdir,
+                    checkpoints,
+                    stop,
+                    functools.cache(lambda: make_evaluate(experiment, mesh)),
+                    feed,
+                    writer,
+                    bar,
+                )
+                if restored is not None:
+                    session.restore(restored)
+                stop.raise_if_requested("stopped while setting up")
+                return session.run(state, make_train_step(experiment, mesh))
+
+
+def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Returns what later evaluations repeat of the first, with intervals; None if nothing."""
+    kept = {name: scores[name] for name in _UNTRAINED if name in scores}
+    found = scores.get("intervals", {})
+    own = {name: found[name] for name in kept if name in found}
+    return {**kept, "intervals": own} if kept else None
 
 
 class _Session:
@@ -178,7 +219,7 @@ class _Session:
         workdir: Path,
         checkpoints: Checkpoints,
         stop: StopSignal,
-        evaluate: Evaluate,
+        evaluate: Callable[[], Evaluate],
         feed: Feed,
         writer: MetricWriter,
         progress: Progress,
@@ -194,49 +235,105 @@ class _Session:
         self.history: list[dict[str, Any]] = []
         self._seconds_before = 0.0
         self._started = self._last_log = time.monotonic()
-        # Metrics of the steps since the last row.
-        self._interval: list[Metrics] = []
+        # Metrics of the steps since the last row, of each call those of its steps.
+        self._interval: list[tuple[Metrics, int]] = []
+        # Losses of the call before the latest: the device has done with them.
+        self._known_losses: tuple[Array, int] | None = None
         self._unchecked: Array | None = None
+        # Whether the evaluation before had warnings, which were said.
+        self._has_warned = False
         # Of the feed, up to the last row.
         self._waited = 0.0
         # Scores of the start that the last evaluation repeats beside its own.
         self.untrained: Mapping[str, Any] | None = None
 
-    def restore(self, extra: Mapping[str, Any]) -> None:
+    def restore(self, restored: Restored) -> None:
         """Takes over what an earlier session saved beside its state."""
+        for problem in restored.problems:
+            self.progress.warn(problem)
+        extra, last = restored.extra, self.config.train.steps
+        if restored.step > last:
+            raise CheckpointError(
+                f"the checkpoint of step {restored.step} lies beyond train.steps={last}"
+            )
+        stand = "finished already," if restored.step == last else "going on from"
+        self.progress.message(f"{stand} step {restored.step} of {last} in {self.workdir}")
         self.history = list(extra["history"])
         self.untrained = extra["untrained"]
         self._seconds_before = extra["seconds"]
         if extra["interval"]:
-            self._interval = [
-                {name: jnp.asarray(values) for name, values in extra["interval"].items()}
-            ]
+            interval = {name: jnp.asarray(values) for name, values in extra["interval"].items()}
+            self._interval = [(interval, len(extra["interval"]["loss"]))]
 
     def run(self, state: TrainState, step_fn: Step) -> TrainResult:
         """Steps to the end."""
         config = self.config
         last = config.train.steps
-        dispatch = config_lib.dispatch_steps(config)
         step = int(state.step)
         if not self.history:
+            self.progress.status("scoring the untrained network, for comparison")
             self._evaluate(step, state)
         self.stop.raise_if_requested("stopped before the first step of this session")
+        if step < last:
+            self.progress.status("compiling the training step, once")
         while step < last:
-            state, metrics = step_fn(state, next(self.feed))
-            step += dispatch
-            self._interval.append(metrics)
-            if step % config.log.every == 0 or step == last:
+            count = next_look(step, config) - step
+            state, metrics = step_fn(state, next(self.feed), count)
+            step += count
+            self._interval.append((metrics, count))
+            if self._is_due(step, config.log.every):
                 self._log(step, state)
-            if step % config.eval.every == 0 or step == last:
+            elif self.progress.due:
+                self.progress.update(step, loss=self._known_loss())
+            self._known_losses = metrics["loss"], count
+            if self._is_due(step, config.eval.every):
                 self._evaluate(step, state)
-            if step % config.checkpoint.every == 0 or step == last:
+            if self._is_due(step, config.checkpoint.every):
                 self._save(step, state)
             if self.stop.requested:
                 self._save(step, state)
                 break
         self.checkpoints.wait()
         self.stop.raise_if_requested(f"stopped at step {step} of {last}; the state is saved")
+        self._require_scores(step, state)
+        self._require_end(step)
         return TrainResult(state, self.history[-1])
+
+    def _is_due(self, step: int, every: int) -> bool:
+        return step % every == 0 or step == self.config.train.steps
+
+    def _known_loss(self) -> float | None:
+        """Returns the mean loss of a call that the device has done with."""
+        if self._known_losses is None:
+            return None
+        losses, count = self._known_losses
+        return float(np.mean(np.asarray(losses)[:count]))
+
+    def _require_scores(self, step: int, state: TrainState) -> None:
+        """Says what is wrong with the network; evaluates again if its scores are not sound."""
+        found = self._read_scores(step)
+        if found.problem:
+            self.progress.warn(f"{found.problem}; it is made again")
+            self._evaluate(step, state)
+            found = self._read_scores(step)
+        for warning in found.scores.get("warnings", ()):
+            self.progress.warn(warning)
+
+    def _read_scores(self, step: int) -> workdir_lib.Evaluation:
+        found = workdir_lib.read_eval(self.workdir, config_lib.fingerprint(self.config))
+        if not found.problem and found.scores.get("step") != step:
+            return workdir_lib.Evaluation({}, f"{workdir_lib.EVAL_FILE} is not of step {step}")
+        return found
+
+    def _require_end(self, step: int) -> None:
+        """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
+        last = self.config.train.steps
+        evaluated, saved = self.history[-1]["step"], self.checkpoints.latest_step
+        if not step == evaluated == saved == last:
+            raise UnfinishedError(
+                f"the run in {self.workdir} is not complete: of {last} steps it reached {step}, "
+                f"its last evaluation is of step {evaluated}, its last checkpoint of {saved}"
+            )
 
     def _log(self, step: int, state: TrainState) -> None:
         """Writes the means over the steps since the last row."""
@@ -253,7 +350,7 @@ class _Session:
             self._require_progress(step, state)
         self._unchecked = means["loss"]
         self._interval = []
-        self.progress.update(step, self._shown())
+        self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
     def _feed_metrics(self, seconds: float, steps_per_second: float) -> dict[str, float]:
         """Returns how fast pictures went through, and whether the device had to wait for them."""
@@ -267,26 +364,42 @@ class _Session:
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
         full = step in (0, self.config.train.steps)
+        if full and step > 0:
+            self.progress.status("scoring the trained network")
         with self.progress.pause():
             before = time.monotonic()
-            scores = {"step": step, **self.evaluate(state.evaluated, full=full)}
+            scores = {"step": step, **self.evaluate()(state.evaluated, full=full)}
             self._last_log += time.monotonic() - before
         if step == 0:
-            self.untrained = {name: scores[name] for name in _UNTRAINED if name in scores} or None
+            self.untrained = _of_untrained(scores)
+            scores.pop("warnings", None)  # nobody expects an untrained network to know anything
         elif self.untrained is not None:
             scores["untrained"] = self.untrained
         row = {name: value for name, value in scores.items() if name not in DETAILS}
-        self.history.append(row)
-        self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
+        if not self.history or self.history[-1]["step"] < step:
+            self.history.append(row)
+            self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
+        numbers = {"parameters": count_parameters(state), "seconds": self._seconds()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
         workdir_lib.write_eval(
             self.workdir,
-            {**scores, "parameters": count_parameters(state), "seconds": self._seconds()},
+            {**scores, **numbers},
             config_lib.fingerprint(self.config),
             self.writer.rows,
         )
-        self.progress.update(step, self._shown(), force=True)
+        shown = {_SHOWN[k]: row[k] for k in _SHOWN if row.get(k) is not None}
+        loss = self._known_loss() if step > 0 else None
+        self.progress.update(step, shown, loss=loss, force=True)
+        if step < self.config.train.steps:  # at the end it is said in any case
+            self._warn_once(scores.get("warnings", ()))
+
+    def _warn_once(self, warnings: Sequence[str]) -> None:
+        """Says what is wrong with the network, but not at every evaluation again."""
+        if not self._has_warned:
+            for warning in warnings:
+                self.progress.warn(warning)
+        self._has_warned = bool(warnings)
 
     def _save(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
@@ -299,10 +412,10 @@ class _Session:
             step,
             state,
             extra={
-                "config_hash": config_lib.fingerprint(self.config),
                 # A batch is a function of its number: the position is the step itself.
                 "data_position": step,
                 "history": self.history,
+                # Every row of the metrics so far, so that a damaged file can be made again.
                 "rows": list(self.writer.rows),
                 "untrained": self.untrained,
                 "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
@@ -317,9 +430,11 @@ class _Session:
 
     def _joined_interval(self) -> dict[str, Array]:
         """Returns the metrics of every step since the last row, [steps] each."""
-        return (
-            jax.tree.map(lambda *x: jnp.concatenate(x), *self._interval) if self._interval else {}
-        )
+        parts = [
+            {name: values[:count] for name, values in metrics.items()}
+            for metrics, count in self._interval
+        ]
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts) if parts else {}
 
     def _require_progress(self, step: int, state: TrainState) -> None:
         """Raises DivergedError if the step function stopped taking steps."""
@@ -332,10 +447,6 @@ class _Session:
             f"loss or gradient was not finite at step {good + 1}; the state of step {good} is "
             f"saved in {self.workdir}: try a lower learning rate or optimizer.clip_norm"
         )
-
-    def _shown(self) -> dict[str, float]:
-        latest = self.history[-1] if self.history else {}
-        return {name: latest[name] for name in _SHOWN if latest.get(name) is not None}
 
     def _seconds(self) -> float:
         return self._seconds_before + time.monotonic() - self._started

@@ -1,4 +1,4 @@
-"""What a run shows while it trains: one line with its pace and its scores."""
+"""What a run shows while it trains: what it is at, and one line with pace and scores."""
 
 import collections
 import contextlib
@@ -10,12 +10,18 @@ from typing import Any, Literal, Self, TextIO
 
 import jax
 
+from aninfonce_jax.cli import printable
+
 ProgressMode = Literal["auto", "rich", "plain", "off"]
+
+# Seconds between two drawings of a live line that are worth asking the device for a number.
+_LIVE_INTERVAL = 0.5
 
 
 class Progress:
     """One line that says how far a run is, how fast, and how well it does.
 
+    The loss is that of training; scores are those of the last evaluation, on held-out data.
     On a terminal the line is live; elsewhere lines are printed, at most one in
     `interval` seconds unless forced. The rate is that of recent updates; it starts at the
     first one beyond `start_step`, hence without the time that the first call spends on
@@ -47,7 +53,8 @@ class Progress:
         self._stream = stream if stream is not None else sys.stderr
         if mode == "auto":
             mode = "rich" if self._stream.isatty() else "plain"
-        self._mode = mode if jax.process_index() == 0 else "off"
+        self._is_shown = jax.process_index() == 0
+        self._mode = mode if self._is_shown else "off"
         self._total_steps = total_steps
         self._start_step = start_step
         self._label = label
@@ -55,27 +62,54 @@ class Progress:
         self._interval = interval
         self._paused_seconds = 0.0
         self._recent: collections.deque[tuple[float, int]] = collections.deque(maxlen=50)
+        self._loss: float | None = None
         self._scores: dict[str, float] = {}
+        self._scored_step = 0
         self._last_line = -math.inf
         self._live: Any = None
         if self._mode == "rich":
             self._live = _LiveLine(self._stream, total_steps, start_step)
-            self._live.show(start_step, f"{self._prefix()}compiling")
+
+    def start_from(self, step: int) -> None:
+        """Takes note of the step at which the run starts, where it was not known before."""
+        self._start_step = step
+
+    def status(self, text: str) -> None:
+        """Says what is being done while no steps are taken, such as compiling."""
+        if self._live is not None:
+            self._live.show(self._start_step, f"{self._prefix()}{text}")
+        elif self._mode == "plain":
+            self._print(f"{self._prefix()}{text}")
+
+    @property
+    def due(self) -> bool:
+        """Whether an update would be seen, so that its numbers are worth fetching."""
+        interval = _LIVE_INTERVAL if self._mode == "rich" else self._interval
+        return self._mode != "off" and self._clock() - self._last_line >= interval
 
     def update(
-        self, step: int, scores: Mapping[str, float] | None = None, *, force: bool = False
+        self,
+        step: int,
+        scores: Mapping[str, float] | None = None,
+        *,
+        loss: float | None = None,
+        force: bool = False,
     ) -> None:
-        """Shows a step; scores stay until they are replaced.
+        """Shows a step; loss and scores stay until they are replaced.
 
         Args:
           step: the number of steps done.
-          scores: the main scores, such as the loss or the R² of an evaluation.
+          scores: of an evaluation at this step, by the names to show.
+          loss: of the latest training steps that are known.
           force: print a plain line now, as after an evaluation.
         """
-        self._scores.update(scores or {})
+        if scores:
+            self._scores, self._scored_step = dict(scores), step
+        self._loss = loss if loss is not None else self._loss
         if step > (self._recent[-1][1] if self._recent else self._start_step):
             self._recent.append((self._clock() - self._paused_seconds, step))
         if self._live is not None:
+            self._last_line = self._clock()
             self._live.show(step, self._describe(step))
         elif self._mode == "plain":
             due = self._clock() - self._last_line >= self._interval
@@ -95,9 +129,16 @@ class Progress:
     def message(self, text: str) -> None:
         """Prints a line of its own, without tearing the live one."""
         if self._live is not None:
-            self._live.message(text)
+            self._live.message(printable(text))
         elif self._mode == "plain":
-            self._print(text)
+            self._print(printable(text))
+
+    def warn(self, text: str) -> None:
+        """Prints a warning, also where progress is off."""
+        if self._live is not None:
+            self._live.message(f"aninfonce_jax: warning: {printable(text)}")
+        elif self._is_shown:
+            self._print(f"aninfonce_jax: warning: {printable(text)}")
 
     def close(self) -> None:
         """Ends the live line; what it showed last stays."""
@@ -123,7 +164,11 @@ class Progress:
             parts.append(f"{rate:.3g} steps/s" if rate < 100 else f"{rate:,.0f} steps/s")
             if step < self._total_steps:
                 parts.append(f"ETA {_duration((self._total_steps - step) / rate)}")
-        parts += [f"{name} {value:.4g}" for name, value in self._scores.items()]
+        if self._loss is not None:
+            parts.append(f"loss {self._loss:.4g}")
+        if self._scores:
+            scores = ", ".join(f"{name} {value:.4g}" for name, value in self._scores.items())
+            parts.append(f"held-out: {scores} (step {self._scored_step:,})")
         return " · ".join(parts)
 
     def _print(self, text: str) -> None:

@@ -18,11 +18,17 @@ from aninfonce_jax.types import Array, PyTree, Weights
 
 Metrics = Mapping[str, Array]
 # A state, and what the feed gave for the call; `None` where the pairs are made on the device.
-Step = Callable[[TrainState, ImageBatch | None], tuple[TrainState, Metrics]]
+SingleStep = Callable[[TrainState, ImageBatch | None], tuple[TrainState, Metrics]]
+# The same, and how many steps to take.
+Step = Callable[[TrainState, ImageBatch | None, int], tuple[TrainState, Metrics]]
 
 
 def make_train_step(experiment: Experiment, mesh: Mesh) -> Step:
-    """Compiles `dispatch_steps` training steps into one call.
+    """Compiles up to `dispatch_steps` training steps into one call.
+
+    How many steps a call takes is an argument of the compiled program. So a run that must
+    stop at an uneven step, or goes on from one, computes each step by the same code as any
+    other run, and its numbers are the same to the last bit.
 
     The pairs are made on the devices, inside the call: drawn from a process, so the host
     neither feeds nor waits between two steps, or augmented from the pictures it feeds, one
@@ -38,29 +44,39 @@ def make_train_step(experiment: Experiment, mesh: Mesh) -> Step:
       mesh: where to run.
 
     Returns:
-      A jitted function from a state, which it consumes, and what the feed gave, to the next
-      state and metrics [dispatch_steps] each.
+      A jitted function from a state, which it consumes, what the feed gave, and a number of
+      steps, at least 1 and at most `dispatch_steps`, to the next state and metrics
+      [dispatch_steps] each, of which as many count as steps were asked for.
     """
-    steps = dispatch_steps(experiment.config)
+    most = dispatch_steps(experiment.config)
     step = _single_step(experiment, mesh)
 
-    def run(state: TrainState, batch: ImageBatch | None) -> tuple[TrainState, Metrics]:
-        if steps == 1:
+    def run(
+        state: TrainState, batch: ImageBatch | None, steps: Array | int
+    ) -> tuple[TrainState, Metrics]:
+        if most == 1:
             # Not put into a loop, where a CPU's convolutions are many times slower.
             state, metrics = step(state, batch)
             return state, jax.tree.map(lambda x: x[None], metrics)
-        return jax.lax.scan(lambda carry, _: step(carry, batch), state, length=steps)
+
+        def take(index: Array, carry: tuple[TrainState, Metrics]) -> tuple[TrainState, Metrics]:
+            state, metrics = step(carry[0], batch)
+            return state, jax.tree.map(lambda all, one: all.at[index].set(one), carry[1], metrics)
+
+        shapes = jax.eval_shape(step, state, batch)[1]
+        empty = jax.tree.map(lambda x: jnp.zeros((most, *x.shape), x.dtype), shapes)
+        return jax.lax.fori_loop(0, steps, take, (state, empty))
 
     whole = replicated(mesh)
     return jax.jit(
         run,
-        in_shardings=(whole, batch_sharding(mesh)),
+        in_shardings=(whole, batch_sharding(mesh), whole),
         out_shardings=whole,
         donate_argnums=0,
     )
 
 
-def _single_step(experiment: Experiment, mesh: Mesh) -> Step:
+def _single_step(experiment: Experiment, mesh: Mesh) -> SingleStep:
     config = experiment.config
     ema_decay = config.optimizer.ema_decay
     encode = experiment.encode_train

@@ -190,8 +190,10 @@ def rows_of(folder):
 
 def exit_code(name, damage, mode):
     """Returns how a case must end if it is refused."""
-    # Only the checkpoints tell that the config is not theirs.
-    is_misfit = (name, damage, mode) == ("config.json", "from another run", "eval")
+    # Config and checkpoints are whole, but not of one run.
+    is_misfit = damage == "from another run" and (
+        name == "checkpoints" or (name, mode) == ("config.json", "eval")
+    )
     return 1 if is_misfit or name.startswith(("checkpoints/", "figures/")) else 2
 
 
@@ -365,6 +367,8 @@ def test_every_damage_of_every_file(runs, tmp_path, capfd, variant, mode):
             lines = str(error).splitlines() or [""]
             failures.append(f"{name}, {damage}: {type(error).__name__} {lines[0]}")
             end = "failed"
+            with capfd.disabled():
+                print(f"\n{variant}, {mode}: {failures[-1]}", flush=True)
         ends[end] = ends.get(end, 0) + 1
     with capfd.disabled():
         print(f"\n{variant}, {mode}: {sum(ends.values())} cases: {ends}")

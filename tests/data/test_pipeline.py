@@ -1,5 +1,7 @@
 import collections
+import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -152,8 +154,19 @@ def test_worker_processes_change_nothing(damaged):
         with training_batches(
             damaged, DECODER, Rows(8), seed=4, start=start, loading=loading
         ) as batches:
-            assert_same([next(batches) for _ in range(11 - start)], whole[start:])
+            first = next(batches)
+            # As a scheduler does, which means the main process.
+            signal_workers(signal.SIGTERM)
+            assert_same([first, *(next(batches) for _ in range(10 - start))], whole[start:])
             assert batches.unreadable == unreadable
+            signal_workers(signal.SIGKILL)
+            with pytest.raises(DataError, match="a process that loads pictures was ended"):
+                collections.deque(batches, maxlen=0)
+
+
+def signal_workers(number):
+    for child in multiprocessing.active_children():
+        os.kill(child.pid, number)
 
 
 KILLED = """

@@ -67,10 +67,44 @@ def fake_row(rng, step, true, content, style, learned, loss):
     return row
 
 
+def fake_intervals(row, margin):
+    """Intervals of the same width around every score that is measured on examples."""
+    keys = ("r2", "r2_content", "r2_style", "mcc_pearson", "mcc_spearman", "loss", "loss_floor")
+    gap = row["loss"] - row["loss_floor"]
+    return {
+        **{key: [row[key] - margin, row[key] + margin] for key in keys if key in row},
+        "r2_per_factor": [[value - margin, value + margin] for value in row["r2_per_factor"]],
+        "loss_above_floor": [gap - margin, gap + margin],
+    }
+
+
 def make_workdir(
-    folder, kind="aninfonce", *, content=0.998, style=0.996, dim=10, evals=40, true=None, **config
+    folder,
+    kind="aninfonce",
+    *,
+    content=0.998,
+    style=0.996,
+    dim=10,
+    evals=40,
+    true=None,
+    margin=0.001,
+    warnings=(),
+    **config,
 ):
-    """A work directory as training leaves it, with the final scores that are asked for."""
+    """A work directory as training leaves it, with the final scores that are asked for.
+
+    Args:
+      folder: to make.
+      kind: the objective.
+      content: R² of the content factors.
+      style: R² of the style factors.
+      dim: how many factors.
+      evals: how many evaluations.
+      true: Λ, [dim].
+      margin: half the width of every interval; None for none, as older runs have it.
+      warnings: of the last evaluation.
+      **config: see `fake_config`.
+    """
     rng = np.random.default_rng(7)
     true = np.repeat([CONTENT, STYLE], dim // 2) if true is None else np.asarray(true)
     steps = config.get("steps", 3000)
@@ -95,6 +129,10 @@ def make_workdir(
         "parameters": 1_234_567,
         "seconds": 151.4,
     }
+    if margin is not None:
+        last["intervals"] = fake_intervals(last, margin)
+    if warnings:
+        last["warnings"] = list(warnings)
     del last["split"]
     folder.mkdir(parents=True)
     rows.sort(key=lambda row: row["step"])

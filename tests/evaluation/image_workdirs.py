@@ -40,6 +40,13 @@ def fake_strengths(average, rng):
     return dict(zip(names, values.tolist(), strict=True))
 
 
+def around(scores, margin):
+    """An interval of the same width around each score, in the layout of the scores."""
+    if isinstance(scores, dict):
+        return {name: around(value, margin) for name, value in scores.items()}
+    return [scores - margin, scores + margin]
+
+
 def fake_evaluation(rng, kind, late, dim):
     """A row of an evaluation at the share `late` of the run."""
     grown = 1 - math.exp(-4 * late)
@@ -66,6 +73,8 @@ def make_image_workdir(
     untrained=True,
     evals=10,
     dim=128,
+    margin=0.004,
+    warnings=(),
     **config,
 ):
     """A work directory of an image run.
@@ -78,6 +87,8 @@ def make_image_workdir(
       untrained: whether the network before training was evaluated.
       evals: how many evaluations.
       dim: outputs of the projector.
+      margin: half the width of every interval; None for none, as older runs have it.
+      warnings: of the last evaluation.
       **config: see `image_config`.
     """
     rng = np.random.default_rng(3)
@@ -97,10 +108,11 @@ def make_image_workdir(
 
     def read(own_backbone, own_projector):
         pairs = {"backbone": own_backbone, "projector": own_projector}
-        return {
+        scores = {
             "readouts": {name: fake_readouts(*pair, rng) for name, pair in pairs.items()},
             "strength_r2": {name: fake_strengths(pair[1], rng) for name, pair in pairs.items()},
         }
+        return scores if margin is None else {**scores, "intervals": around(scores, margin)}
 
     last = {
         **{key: value for key, value in rows[-1].items() if key != "split"},
@@ -110,6 +122,11 @@ def make_image_workdir(
         "chance": 0.1,
         **read(backbone, projector),
     }
+    if margin is not None:
+        keys = ("loss", "knn_accuracy", "probe_accuracy")
+        last["intervals"] |= around({key: last[key] for key in keys}, margin)
+    if warnings:
+        last["warnings"] = list(warnings)
     if untrained:
         rng = np.random.default_rng(4)  # the same network whatever the objective
         last["untrained"] = read((0.301, 0.683), (0.221, 0.604))

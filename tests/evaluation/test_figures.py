@@ -15,7 +15,8 @@ def run():
     return figures.Run(
         label="run", color="run-1", loss_family="contrastive", train_steps=np.zeros(0),
         train_loss=np.zeros(0), eval_steps=np.zeros(1), eval_loss=np.zeros(1), floor=np.nan,
-        r2=unknown[None], r2_final=unknown, concentration=unknown[None],
+        r2=unknown[None], r2_final=unknown,
+        r2_intervals=np.full((4, 2), np.nan), concentration=unknown[None],
         concentration_true=unknown, map=np.full((4, 4), np.nan),
     )  # fmt: skip
 

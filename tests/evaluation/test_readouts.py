@@ -12,6 +12,7 @@ from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.evaluation.interventions import READOUTS
+from aninfonce_jax.evaluation.table import AVERAGED
 from aninfonce_jax.files import write_json
 from aninfonce_jax.mesh import make_mesh
 from aninfonce_jax.training.state import build_experiment
@@ -28,6 +29,15 @@ def test_monitors_do_not_depend_on_the_mesh(image_config):
     one, four = scores_of(config, 1, full=False), scores_of(config, 4, full=False)
     assert set(one) == set(four)
     assert "readouts" not in one
+    found = one.pop("intervals"), four.pop("intervals")
+    assert set(found[0]) == {
+        "loss", "knn_accuracy", "probe_accuracy", "effective_rank_backbone",
+        "effective_rank_projector",
+    }  # fmt: skip
+    for name, interval in found[0].items():
+        if name != "loss":  # of a single batch
+            assert interval[0] <= one[name] <= interval[1], name
+    assert found[0]["loss"] is None
     for name, value in one.items():
         np.testing.assert_allclose(value, four[name], rtol=1e-3, atol=1e-4, err_msg=name)
     assert one["chance"] == 0.5
@@ -43,6 +53,12 @@ def test_readouts_of_both_layers(image_config, strength, context):
         assert set(row) == {*READOUTS, "average", "classes"}
         assert all(0 <= value <= 1 for value in row.values())
         assert set(scores["strength_r2"][layer]) == set(READOUTS) - {"grey"}
+        for kind in ("readouts", "strength_r2"):
+            found = scores["intervals"][kind][layer]
+            assert set(found) == set(scores[kind][layer])
+            for name, (low, high) in found.items():
+                assert low <= scores[kind][layer][name] <= high, (kind, layer, name)
+        assert row["average"] == pytest.approx(np.mean([row[name] for name in AVERAGED]))
     assert scores["never_applied"] == ["blur"]  # simclr_cifar has none
     assert scores["unreadable_images"] == 0
 

@@ -22,21 +22,89 @@ def test_the_table_holds_the_numbers_of_the_files(contrast, page):
         last = json.loads((folder / "eval.json").read_text())
         keys = ("r2", "r2_content", "r2_style", "mcc_pearson", "mcc_spearman")
         assert rows[label] == [
-            *(f"{last[key]:.3f}" for key in keys),
+            *(f"{last[key]:.3f} ±0.001" for key in keys),
             f"{100 * last['concentration_error']:.1f}%",
-            f"{last['loss']:.3f}",
-            "4.352",
+            f"{last['loss']:.3f} ±0.001",
+            "4.352 ±0.001",
             "3,000",
             "2 min 31 s",
         ]
     assert rows["AnInfoNCE"][0] != rows["InfoNCE"][0]
 
 
-def test_the_best_of_a_column_is_bold_unless_all_are_alike(contrast, page):
+def bold(page):
+    return re.findall(r'<td class="best">([^<]*)<', page)
+
+
+def test_the_best_of_a_column_is_bold_if_its_interval_parts(contrast, page, fake_workdir, tmp_path):
     r2 = [json.loads((folder / "eval.json").read_text())["r2"] for folder in contrast[0]]
-    assert f'<td class="best">{r2[0]:.3f}</td>' in page
-    assert f"<td>{r2[1]:.3f}</td>" in page
-    assert "<td>0.680</td>" in page  # the same MCC in both runs
+    assert f"{r2[0]:.3f}" in bold(page)
+    assert f"{r2[1]:.3f}" not in bold(page)
+    assert "0.680" not in bold(page)  # the same MCC in both runs
+    alike = [
+        fake_workdir(tmp_path / "a", content=0.60, style=0.60, margin=0.02),
+        fake_workdir(tmp_path / "b", "infonce", content=0.63, style=0.63, margin=0.02),
+    ]
+    page = report.write_report(alike, tmp_path / "out").read_text()
+    assert bold(page) == []
+    assert "Which of them recovered more, these numbers do not tell" in page
+    for folder in alike:  # as runs of before there were intervals
+        last = json.loads((folder / "eval.json").read_text())
+        del last["intervals"]
+        (folder / "eval.json").write_text(json.dumps(last))
+    page = report.write_report(alike, tmp_path / "out").read_text()
+    assert bold(page) == []
+    assert "their intervals are not recorded" in page
+
+
+def test_seeds_are_averaged_and_widths_are_not(fake_workdir, tmp_path):
+    folders = [
+        fake_workdir(tmp_path / f"{size}-{seed}", style=style, seed=seed, train__batch_size=size)
+        for size, style in ((500, 0.5), (1000, 0.9))
+        for seed in (0, 1)
+    ]
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    rows = {row[0]: row[1:] for row in Outline(page).rows}
+    assert "AnInfoNCE (seed 0, batch_size 500)" in rows
+    assert rows["AnInfoNCE (batch_size 500), mean of 2 runs"][2].startswith("0.49")
+    assert rows["AnInfoNCE (batch_size 1000), mean of 2 runs"][2].startswith("0.89")
+    assert "AnInfoNCE (batch_size 1000) recovered 5 of the 10 factors in each of 2 runs" in page
+    assert (
+        "The gap between AnInfoNCE (batch_size 1000) and AnInfoNCE (batch_size 500) is widest in "
+        "the style factors: 40.0"
+    ) in page
+
+
+def test_a_run_that_has_come_less_far_is_not_averaged(fake_workdir, tmp_path):
+    folders = [fake_workdir(tmp_path / str(seed), seed=seed, evals=4) for seed in (0, 1)]
+    (folders[1] / "eval.json").unlink()
+    rewrite_rows(folders[1], lambda row: row if row["step"] <= 1500 else None)
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    assert "mean of" not in page
+
+
+def test_warnings_stand_on_top(fake_workdir, tmp_path, page):
+    warned = fake_workdir(tmp_path / "a", warnings=["The loss ended at <chance>.", 5])
+    other = fake_workdir(tmp_path / "b", "infonce")
+    text = report.write_report([warned, other], tmp_path / "out").read_text()
+    box = re.search(r'<div class="warnings".*?</div>', text, re.DOTALL)
+    assert text.index(box[0]) < text.index("<h1>")
+    assert re.findall(r"<li>(.*?)</li>", box[0]) == [
+        "<strong>AnInfoNCE:</strong> The loss ended at &lt;chance&gt;."
+    ]
+    assert 'class="warnings"' not in page
+
+
+def test_every_run_has_a_command_of_its_own(fake_workdir, tmp_path):
+    folders = [fake_workdir(tmp_path / kind, kind) for kind in ("aninfonce", "infonce")]
+    for folder in folders:
+        saved = json.loads((folder / "config.json").read_text())
+        saved["command"] = f"python -m aninfonce_jax.main --config.objective.kind={folder.name}"
+        (folder / "config.json").write_text(json.dumps(saved))
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    for label, kind in (("AnInfoNCE", "aninfonce"), ("InfoNCE", "infonce")):
+        own = page[page.index(f"To repeat {label}:") :]
+        assert re.search(r"<pre[^>]*>(.*?)</pre>", own)[1].endswith(f"kind={kind}")
 
 
 def test_the_page_needs_nothing_else(page):

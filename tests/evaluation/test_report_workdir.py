@@ -3,7 +3,7 @@ import json
 import pytest
 
 from aninfonce_jax.evaluation import report, workdir
-from aninfonce_jax.workdir import WorkdirError
+from aninfonce_jax.workdir import WorkdirError, read_metrics, read_saved, write_eval
 
 
 def test_of_a_step_logged_twice_the_later_row_counts(fake_workdir, tmp_path):
@@ -55,3 +55,52 @@ def test_a_missing_folder_and_no_folder_at_all(tmp_path):
         report.write_report([tmp_path / "nowhere"], tmp_path)
     with pytest.raises(workdir.ReportError, match="at least one work directory to report on"):
         report.write_report([], tmp_path)
+
+
+def seal(folder):
+    """Makes the evaluation of a fake run as a run would have written it."""
+    saved = read_saved(folder)
+    scores = json.loads((folder / "eval.json").read_text())
+    write_eval(folder, scores, saved.hash, read_metrics(folder / "metrics.jsonl"))
+
+
+def _drop_last_row(folder):
+    lines = (folder / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[:-1]))
+
+
+def _edit_eval(folder):
+    path = folder / "eval.json"
+    path.write_text(path.read_text().replace('"r2": 0.', '"r2": 1.'))
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda folder: None, ""),
+        (_drop_last_row, "metrics.jsonl is not the one that this run wrote: 61 rows up to step"),
+        (_edit_eval, "eval.json was changed: its digest does not fit its content; the scores"),
+        (_write("eval.json", "[]"), "eval.json should hold a JSON object, got list; the scores"),
+        (_remove("eval.json"), "eval.json is missing; the scores shown are those of the last row"),
+    ],
+)
+def test_what_is_wrong_with_the_files_is_on_the_page_and_on_stderr(
+    fake_workdir, tmp_path, capsys, damage, problem
+):
+    folder = fake_workdir(tmp_path / "a", evals=1)
+    seal(folder)
+    damage(folder)
+    page = report.write_report([folder], tmp_path / "out").read_text()
+    err = capsys.readouterr().err
+    assert ("<strong>Mind:</strong>" in page) == bool(problem)
+    assert problem in page
+    assert err.count("\n") == bool(problem)
+    assert problem in err
+
+
+def test_config_and_evaluation_of_two_runs_are_refused(fake_workdir, tmp_path):
+    folder, other = fake_workdir(tmp_path / "a"), fake_workdir(tmp_path / "b", seed=1)
+    seal(other)
+    (other / "eval.json").replace(folder / "eval.json")
+    with pytest.raises(workdir.ReportError, match=r"eval.json is of the run with config hash"):
+        report.write_report([folder], tmp_path / "out")

@@ -7,6 +7,7 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config_schema import ConfigError
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.mesh import make_mesh
+from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.objective import build_objective
 from aninfonce_jax.training.state import build_experiment
 from aninfonce_jax.types import Weights
@@ -79,8 +80,20 @@ def test_eval_mode_needs_a_run_and_a_checkpoint(small_config, tmp_path):
     with pytest.raises(ConfigError, match="is not the work directory of a run"):
         runner.evaluate_checkpoint(tmp_path, {})
     workdir_lib.claim(tmp_path, small_config())
-    with pytest.raises(FileNotFoundError, match="has no checkpoint yet; train it first"):
+    with pytest.raises(ConfigError, match="has no checkpoint yet; train it first"):
         runner.evaluate_checkpoint(tmp_path, {})
+
+
+def test_scores_of_a_later_step_are_not_replaced(tmp_path):
+    workdir_lib.write_config(tmp_path, {"seed": 0}, "")
+    config_hash = workdir_lib.read_saved(tmp_path).hash
+    restored = Restored(4, {}, {"config_hash": config_hash}, {}, ("step 8: damaged, not used",))
+    runner._check_replaces(tmp_path, config_hash, restored)
+    workdir_lib.write_eval(tmp_path, {"step": 8}, config_hash, None)
+    with pytest.raises(CheckpointError, match=r"scores of step 8, .* step 4 \(step 8: damaged"):
+        runner._check_replaces(tmp_path, config_hash, restored)
+    with pytest.raises(CheckpointError, match="put back the file that does not belong"):
+        runner._check_replaces(tmp_path, "another", restored)
 
 
 def test_scores_along_a_run_use_the_same_data(small_config):

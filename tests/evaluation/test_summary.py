@@ -18,11 +18,11 @@ def test_summary_of_the_contrast(contrast, page):
     summary = summary_of(*contrast[0])
     assert summary == (
         "AnInfoNCE recovered all 10 factors: its output explains "
-        f"{100 * an['r2_content']:.1f}% of the variation in the content factors and "
-        f"{100 * an['r2_style']:.1f}% in the style factors. "
+        f"{100 * an['r2_content']:.1f}% (±0.1) of the variation in the content factors and "
+        f"{100 * an['r2_style']:.1f}% (±0.1) in the style factors. "
         "InfoNCE recovered 5 of the 10 factors: its output explains "
-        f"{100 * info['r2_content']:.1f}% of the variation in the content factors and "
-        f"{100 * info['r2_style']:.1f}% in the style factors. "
+        f"{100 * info['r2_content']:.1f}% (±0.1) of the variation in the content factors and "
+        f"{100 * info['r2_style']:.1f}% (±0.1) in the style factors. "
         "The gap between AnInfoNCE and InfoNCE is widest in the style factors: "
         f"{100 * (an['r2_style'] - info['r2_style']):.1f} percentage points."
     )
@@ -32,7 +32,7 @@ def test_summary_of_the_contrast(contrast, page):
 def test_summary_of_one_good_run(fake_workdir, tmp_path):
     summary = summary_of(fake_workdir(tmp_path / "a"))
     assert summary.startswith("AnInfoNCE recovered all 10 factors: ")
-    assert "Its loss ended 0.030 above that of a perfect encoder." in summary
+    assert "Its loss ended 0.030 ±0.001 above that of a perfect encoder." in summary
     assert re.search(r"The concentrations that it learned are off by at most 1\.\d%\.", summary)
 
 
@@ -47,8 +47,30 @@ def test_summary_does_not_make_up_a_winner(fake_workdir, tmp_path):
         fake_workdir(tmp_path / "a", content=0.5, style=0.5),
         fake_workdir(tmp_path / "b", "infonce", content=0.505, style=0.5),
     )
-    assert "There is no notable difference: the mean R² is 0.498 (AnInfoNCE) and 0.5" in summary
+    assert "There is no notable difference: the mean R² is 0.498 ±0.001 (AnInfoNCE) and" in summary
     assert "gap" not in summary
+
+
+def test_a_difference_within_the_intervals_is_none(fake_workdir, tmp_path):
+    summary = summary_of(
+        fake_workdir(tmp_path / "a", content=0.5, style=0.5, margin=0.04),
+        fake_workdir(tmp_path / "b", "infonce", content=0.57, style=0.57, margin=0.04),
+    )
+    assert re.search(
+        r"Which of them recovered more, these numbers do not tell: the mean R² is 0\.498 ±0\.040 "
+        r"\(AnInfoNCE\) and 0\.568 ±0\.040 \(InfoNCE\), and their intervals overlap\.$",
+        summary,
+    )
+
+
+def test_a_loss_within_its_interval_of_the_floor_is_not_above_it(fake_workdir, tmp_path):
+    summary = summary_of(fake_workdir(tmp_path / "a", margin=0.05))
+    assert "cannot be told from that of a perfect encoder: the difference is 0.030 ±0.05" in summary
+
+
+def test_factors_that_may_or_may_not_be_recovered_are_said(fake_workdir, tmp_path):
+    summary = summary_of(fake_workdir(tmp_path / "a", style=0.91, margin=0.02))
+    assert "all 10 factors (5 of them within its interval of the limit): its output" in summary
 
 
 def test_summary_when_infonce_wins_on_content(fake_workdir, tmp_path):
@@ -64,7 +86,9 @@ def test_summary_when_two_objectives_part_everywhere_alike(fake_workdir, tmp_pat
         fake_workdir(tmp_path / "a", content=0.95, style=0.95),
         fake_workdir(tmp_path / "b", "infonce", content=0.5, style=0.5),
     )
-    assert summary.endswith("AnInfoNCE recovered more than InfoNCE, of content and of style alike.")
+    assert summary.endswith(
+        "AnInfoNCE recovered more than InfoNCE: the mean R² is 0.948 ±0.001 against 0.498 ±0.001."
+    )
 
 
 def test_summary_leaves_the_upper_bound_out_of_the_contrast(fake_workdir, tmp_path):

@@ -15,9 +15,15 @@ SHARES = {
 def test_rows_are_in_per_cent_and_the_untrained_network_comes_last():
     rows = table.table_rows(
         "AnInfoNCE",
-        {"backbone": SHARES, "projector": {**SHARES, "classes": 0.4}},
-        {"backbone": {"hue": 0.3}},
-        {"readouts": {"backbone": {"classes": 0.2}}},
+        {
+            "readouts": {"backbone": SHARES, "projector": {**SHARES, "classes": 0.4}},
+            "strength_r2": {"backbone": {"hue": 0.3}},
+            "intervals": {
+                "readouts": {"backbone": {"classes": [0.5, 0.55]}},
+                "strength_r2": {"backbone": {"hue": [0.2, 0.4]}},
+            },
+            "untrained": {"readouts": {"backbone": {"classes": 0.2}}},
+        },
     )
     names = [(row["objective"], row["features"]) for row in rows]
     assert names == [
@@ -30,37 +36,50 @@ def test_rows_are_in_per_cent_and_the_untrained_network_comes_last():
     assert rows[0]["blur"] == pytest.approx(61.234)
     assert rows[0]["strength_r2"] == {"hue": 0.3}
     assert math.isnan(rows[2]["average"])
-    assert all(tuple(row)[:-1] == table.COLUMNS for row in rows)
+    assert rows[0]["intervals"] == {"classes": pytest.approx([50.0, 55.0])}
+    assert rows[0]["strength_r2_intervals"] == {"hue": [0.2, 0.4]}
+    assert rows[2]["intervals"] == {}
+    assert all(tuple(row)[: len(table.COLUMNS)] == table.COLUMNS for row in rows)
 
 
 def test_a_missing_average_is_that_of_the_five():
     shares = {**SHARES, "average": None}
-    row = table.table_rows("a", {"backbone": shares}, None, None)[0]
+    row = table.table_rows("a", {"readouts": {"backbone": shares}})[0]
     assert row["average"] == pytest.approx(70.0)
     del shares["hue"]
-    row = table.table_rows("a", {"backbone": shares}, None, None)[0]
+    row = table.table_rows("a", {"readouts": {"backbone": shares}})[0]
     assert math.isnan(row["average"])
     assert math.isnan(row["hue"])
 
 
 @pytest.mark.parametrize("nothing", [None, {}, {"backbone": None}, {"backbone": [1, 2]}, "?"])
 def test_what_is_missing_is_nan(nothing):
-    rows = table.table_rows("a", nothing, nothing, None)
+    rows = table.table_rows(
+        "a", {"readouts": nothing, "strength_r2": nothing, "intervals": nothing}
+    )
     assert len(rows) == 2
     assert all(math.isnan(row[key]) for row in rows for key in table.READOUTS)
 
 
 def test_the_files_hold_one_decimal_and_full_precision(tmp_path):
-    rows = table.table_rows("AnInfoNCE, no ℓ2 norm", {"backbone": SHARES}, None, None)
+    rows = table.table_rows(
+        "AnInfoNCE, no ℓ2 norm",
+        {
+            "readouts": {"backbone": SHARES},
+            "intervals": {"readouts": {"backbone": {"blur": [0.59, 0.6321]}}},
+        },
+    )
     paths = table.write_table(tmp_path, rows)
     assert [path.name for path in paths] == ["table1.csv", "table1.json"]
     with paths[0].open(encoding="utf-8", newline="") as file:
         written = list(csv.reader(file))
     numbers = ["52.0", "50.0", "60.0", "70.0", "80.0", "90.0", "70.0", "55.0", "61.2"]
-    assert written == [
-        list(table.COLUMNS),
-        ["AnInfoNCE, no ℓ2 norm", "backbone", *numbers],
-        ["AnInfoNCE, no ℓ2 norm", "projector", *[""] * 9],
+    assert written[0][:11] == list(table.COLUMNS)
+    assert written[0][11:13] == ["classes_low", "classes_high"]
+    assert written[0][-2:] == ["blur_low", "blur_high"]
+    assert written[1:] == [
+        ["AnInfoNCE, no ℓ2 norm", "backbone", *numbers, *[""] * 16, "59.0", "63.2"],
+        ["AnInfoNCE, no ℓ2 norm", "projector", *[""] * 27],
     ]
     full = json.loads(paths[1].read_text(encoding="utf-8"))
     assert full[0]["blur"] == pytest.approx(61.234, abs=1e-9)

@@ -681,6 +681,8 @@ def test_over_mesh_checks_what_it_can() -> None:
     bank = view1[:5].tolist()
     with pytest.raises(ValueError, match=r"axis_name must name axes of the mesh, \['data'\], got"):
         over_mesh(aninfonce_loss, mesh, "batch")
+    with pytest.raises(ValueError, match=r"axis_name must name each axis once, got"):
+        over_mesh(aninfonce_loss, mesh, (AXIS, AXIS))
     with pytest.raises(ValueError, match=r"view1 must have rows that the 4 devices.*got 22"):
         spread(view1[:22], view2[:22], 1.0)
     with pytest.raises(ValueError, match=r"negatives must have rows that the 4 devices.*got 5"):

@@ -1,7 +1,7 @@
 """Checkpoints restore exactly what was saved, or say why not and use the one before."""
 
+import contextlib
 import gc
-import logging
 import pathlib
 import shutil
 import subprocess
@@ -180,9 +180,7 @@ def test_keep_must_be_positive(tmp_path, keep):
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_to_any_file_is_found_and_the_checkpoint_before_is_used(
-    two_steps, tmp_path, damage, caplog
-):
+def test_damage_to_any_file_is_found_and_the_checkpoint_before_is_used(two_steps, tmp_path, damage):
     names = [path.relative_to(two_steps / "2") for path in files_of(two_steps / "2")]
     assert len(names) > 8  # array data, trees, manifests, metadata, the record, the seal
     for i, name in enumerate(names):
@@ -190,15 +188,10 @@ def test_damage_to_any_file_is_found_and_the_checkpoint_before_is_used(
             continue  # as if killed before sealing: see the tests of unsealed checkpoints
         directory = shutil.copytree(two_steps, tmp_path / str(i))
         DAMAGES[damage](directory / "2" / name)
-        caplog.clear()
-        with (
-            caplog.at_level(logging.WARNING),
-            Checkpoints(directory, keep=5) as checkpoints,
-        ):
+        with Checkpoints(directory, keep=5) as checkpoints:
             restored = checkpoints.restore_latest(make_state())
         assert restored.step == 1, name
-        assert restored.problems[0].startswith("step 2: damaged, not used ("), name
-        assert restored.problems[0] in caplog.text
+        assert restored.problems[0].startswith("checkpoint 2: damaged, not used ("), name
         if name.name != "SHA256SUMS":
             assert f"file {name} " in restored.problems[0]
     assert_same(restored.state, make_state(1))
@@ -242,7 +235,7 @@ def test_every_bit_of_a_record_counts(copied):
         restored = checkpoints.restore_best(make_state())
     assert restored.step == 1
     assert restored.problems == (
-        "step 2: damaged, not used (its record does not match its own checksum)",
+        "checkpoint 2: damaged, not used (its record does not match its own checksum)",
     )
 
 
@@ -251,9 +244,11 @@ def test_all_damaged_is_an_error_and_destroys_nothing(copied):
         flip_bit(largest(copied / step))
     before = files_of(copied)
     with Checkpoints(copied, keep=5) as checkpoints:
-        with pytest.raises(CheckpointError, match=r"can be restored: step 2: .*; step 1: .*anew"):
+        with pytest.raises(
+            CheckpointError, match=r"can be restored: checkpoint 2: .*; checkpoint 1: .*anew"
+        ):
             checkpoints.restore_latest(make_state())
-        with pytest.raises(CheckpointError, match="step 2: damaged"):
+        with pytest.raises(CheckpointError, match="checkpoint 2: damaged"):
             checkpoints.restore_step(2, make_state())
         with pytest.raises(CheckpointError, match="can be restored"):
             checkpoints.restore_best(make_state())
@@ -330,10 +325,108 @@ def test_a_failed_write_is_raised(tmp_path):
     checkpoints = Checkpoints(directory, keep=2)
     directory.rmdir()
     directory.write_text("in the way")
-    with pytest.raises(NotADirectoryError):
+    message = r"^checkpoint 1 can't be written to .*: the folder was removed; what was saved"
+    with pytest.raises(CheckpointError, match=message):
         checkpoints.save(1, make_state(1), extra={}, metrics={})
     assert checkpoints.all_steps() == ()
     checkpoints.close()
+
+
+def test_a_folder_that_is_removed_is_said_once(tmp_path, capfd):
+    directory = tmp_path / "checkpoints"
+    state = {"x": jnp.zeros(3)}
+    with Checkpoints(directory, keep=2) as checkpoints:
+        checkpoints.save(1, state, extra={}, metrics={})
+        checkpoints.wait()
+        shutil.rmtree(directory)
+        with pytest.raises(CheckpointError, match=r"can't be .*: the folder was removed"):
+            checkpoints.save(2, state, extra={}, metrics={})
+    assert not directory.exists()
+    assert capfd.readouterr().err == ""
+
+
+@contextlib.contextmanager
+def small_disk(folder, size):
+    """Mounts a disk of few bytes, or skips the test where that is not allowed."""
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if sys.platform != "linux" or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("needs the right to mount a small tmpfs")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_full_disk_is_said_once_and_after_more_room_the_run_goes_on(tmp_path, capfd):
+    # Noise, which no compression makes small.
+    large = {"x": np.random.default_rng(0).standard_normal((400, 400)).astype(np.float32)}
+    with small_disk(tmp_path / "disk", "1m") as disk:
+
+        def fill():
+            with Checkpoints(disk / "checkpoints", keep=5) as checkpoints:
+                for step in (1, 2, 3):
+                    checkpoints.save(step, large, extra={}, metrics={})
+
+        with pytest.raises(CheckpointError, match=r"^checkpoint \d can't .*: No space left"):
+            fill()
+        assert capfd.readouterr().err == ""
+        subprocess.run(["mount", "-o", "remount,size=10m", str(disk)], check=True)
+        with Checkpoints(disk / "checkpoints", keep=5) as checkpoints:
+            restored = checkpoints.restore_latest(large)
+            assert_same(jax.device_get(restored.state), large)
+            checkpoints.save(restored.step + 1, large, extra={}, metrics={})
+            checkpoints.wait()
+            assert checkpoints.restore_latest(large).step == restored.step + 1
+
+
+def test_a_checkpoint_of_another_run_is_named_and_passed_over(tmp_path):
+    state = {"x": jnp.arange(3.0)}
+    for run, steps in (("mine", (1, 2)), ("other", (3,))):
+        with Checkpoints(tmp_path / run, keep=5, run=run) as checkpoints:
+            for step in steps:
+                checkpoints.save(step, state, extra={}, metrics={"r2": step})
+    shutil.copytree(tmp_path / "other" / "3", tmp_path / "mine" / "3")
+    shutil.copytree(tmp_path / "mine" / "2", tmp_path / "mine" / "4")
+    with Checkpoints(tmp_path / "mine", keep=5, run="mine") as checkpoints:
+        assert checkpoints.best_step == 2
+        restored = checkpoints.restore_latest(state)
+        assert restored.step == 2
+        assert restored.problems == (
+            "checkpoint 4 holds step 2: not used",
+            "checkpoint 3 belongs to another run (config hash other, this run has mine): not used",
+        )
+        checkpoints.save(3, state, extra={}, metrics={})
+    names = {path.name for path in (tmp_path / "mine").iterdir()}
+    assert names == {"1", "2", "3", "3.foreign", "4.foreign"}
+    with (
+        Checkpoints(tmp_path / "other", keep=5, run="third") as checkpoints,
+        pytest.raises(CheckpointError, match=r"no checkpoint .* can be restored: checkpoint 3 bel"),
+    ):
+        checkpoints.restore_latest(state)
+
+
+@pytest.mark.parametrize("name", ["a[x]1", "a*?", "{a} b", "é%20#", "line\nbreak"])
+def test_any_folder_name_will_do(tmp_path, name):
+    state = {"x": jnp.arange(3.0)}
+    for expected in (None, 1):
+        with Checkpoints(tmp_path / name / "checkpoints", keep=2) as checkpoints:
+            restored = checkpoints.restore_latest(state)
+            assert (restored and restored.step) == expected
+            checkpoints.save(1, state, extra={}, metrics={})
+    assert [path.name for path in (tmp_path / name / "checkpoints").iterdir()] == ["1"]
+
+
+@pytest.mark.parametrize("part", ["manifest.ocdbt", "d"])
+def test_tracebacks_of_background_threads_are_not_shown(copied, capfd, part):
+    (copied / "2" / "SHA256SUMS").unlink()
+    path = copied / "2" / "state" / part
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    with Checkpoints(copied, keep=5) as checkpoints:
+        restored = checkpoints.restore_latest(make_state())
+    gc.collect()
+    assert restored.step == 1
+    assert capfd.readouterr().err == ""
 
 
 def test_restores_onto_any_number_of_devices(tmp_path):
@@ -360,7 +453,7 @@ def test_restores_onto_any_number_of_devices(tmp_path):
 
 
 KILLED_WHILE_SAVING = """
-    import os, pathlib, random, signal, sys, time, warnings
+    import os, pathlib, signal, sys, time, warnings
     import jax, jax.numpy as jnp, numpy as np
     from aninfonce_jax.training.checkpoint import Checkpoints
 
@@ -386,19 +479,26 @@ KILLED_WHILE_SAVING = """
                     checkpoints.wait()
                     out.write(f"saved {step}\\n")
 
-    rng = random.Random(0)
+    def unfinished():
+        return {path.name for path in directory.glob("*tmp*")}
+
     for trial in range(6):
         # Every other child dies only after a completed save, however slow the machine.
         awaited = ("start", "saved")[trial % 2]
         before = log.read_text().count(awaited) if log.exists() else 0
+        left_behind = unfinished()
         child = os.fork()
         if child == 0:
             save_forever()
-        while not log.exists() or log.read_text().count(awaited) == before:
+        # It saves again and again: it is killed in the middle of one.
+        while (
+            not log.exists()
+            or log.read_text().count(awaited) == before
+            or not unfinished() - left_behind
+        ):
             if os.waitpid(child, os.WNOHANG)[0]:
                 sys.exit("a child died by itself")
-            time.sleep(0.01)
-        time.sleep(rng.uniform(0.05, 0.5))
+            time.sleep(0.001)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 """

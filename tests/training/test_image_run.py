@@ -44,7 +44,7 @@ def steps(config, devices, count=2):
     losses = []
     with experiment.open_feed(0, mesh) as feed:
         for _ in range(count):
-            state, metrics = step(state, next(feed))
+            state, metrics = step(state, next(feed), 1)
             losses.append(metrics["loss"])
     return jax.device_get(state), np.concatenate(losses)
 
@@ -78,10 +78,10 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
     def make_step_that_is_terminated(*args):
         step = make_train_step(*args)
 
-        def run(state, batch):
+        def run(state, batch, count):
             if int(state.step) == 2:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return step(state, batch)
+            return step(state, batch, count)
 
         return run
 
@@ -101,7 +101,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path
     assert last["unreadable_images"] == 0
     # The scores of the untrained network outlive the session that took them.
     final = json.loads((tmp_path / "stopped" / EVAL_FILE).read_text())
-    assert final["untrained"] == {"readouts": {"backbone": {"grey": 0.5}}}
+    assert final["untrained"]["readouts"] == {"backbone": {"grey": 0.5}}
 
 
 def test_pictures_that_are_not_there_are_a_clear_error(image_config, tmp_path):

@@ -1,19 +1,22 @@
+import dataclasses
 import json
 import os
+import shutil
 import signal
 
 import chex
 import jax
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config_schema import ConfigError
+from aninfonce_jax.config_schema import Config, ConfigError
 from aninfonce_jax.evaluation.runner import make_evaluate
 from aninfonce_jax.mesh import make_mesh, replicated
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.checkpoint import Checkpoints
 from aninfonce_jax.training.step import make_train_step
 
 # Fields of a row that measure the machine, not the run.
@@ -29,7 +32,7 @@ def train(config, workdir):
 
 def saved_state(config, workdir):
     experiment = loop.build_experiment(config)
-    with Checkpoints(workdir / workdir_lib.CHECKPOINT_FOLDER, keep=3) as checkpoints:
+    with loop.open_checkpoints(workdir, config) as checkpoints:
         target = loop.abstract_state(experiment, replicated(make_mesh(8)))
         return jax.device_get(checkpoints.restore_latest(target).state)
 
@@ -90,12 +93,12 @@ def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monke
     def make_step_that_is_terminated(*args):
         step, done = make_train_step(*args), 0
 
-        def run(state, batch):
+        def run(state, batch, count):
             nonlocal done
             done += 1
             if done == calls:
                 os.kill(os.getpid(), signal.SIGTERM)
-            return step(state, batch)
+            return step(state, batch, count)
 
         return run
 
@@ -105,6 +108,108 @@ def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monke
             train(config, tmp_path / "stopped")
     train(config, tmp_path / "stopped")
     assert_same_run(config, tmp_path / "whole", tmp_path / "stopped")
+
+
+@settings(deadline=None, derandomize=True, max_examples=100)
+@given(st.integers(0, 399), *[st.integers(1, 400)] * 5)
+def test_no_look_is_missed_and_the_end_never_passed(start, steps, dispatch, evaluate, save, log):
+    config = Config()
+    config = dataclasses.replace(
+        config,
+        train=dataclasses.replace(config.train, steps=steps, steps_per_dispatch=dispatch),
+        eval=dataclasses.replace(config.eval, every=evaluate),
+        checkpoint=dataclasses.replace(config.checkpoint, every=save),
+        log=dataclasses.replace(config.log, every=log),
+    )
+    seen, step = [], start
+    while step < steps:
+        following = loop.next_look(step, config)
+        assert step < following <= step + dispatch
+        seen.append(step := following)
+    due = {n for every in (evaluate, save, log) for n in range(every, steps, every) if n > start}
+    assert due | ({steps} if start < steps else set()) <= set(seen)
+
+
+def test_a_resume_off_the_grid_ends_like_the_uninterrupted(small_config, tmp_path, monkeypatch):
+    """Stopped at a step that the new intervals do not divide, which may change on resuming."""
+    often = {"train__steps": 16, "train__steps_per_dispatch": 4, "eval__every": 8}
+    whole = small_config(**often, log__every=8, checkpoint__every=8)
+    train(whole, tmp_path / "whole")
+    config = small_config(**often, log__every=3, checkpoint__every=3)
+    with monkeypatch.context() as patch, StopSignal() as stop:
+
+        def save_and_stop(session, step, state):
+            session._write_checkpoint(step, state)
+            stop.requested = True
+
+        patch.setattr(loop._Session, "_save", save_and_stop)
+        with pytest.raises(Preempted, match="stopped at step 3 of 16"):
+            loop.train(config, tmp_path / "off", make_evaluate, stop=stop, progress_mode="off")
+    train(whole, tmp_path / "off")
+    chex.assert_trees_all_equal(
+        saved_params(whole, tmp_path / "whole"), saved_params(whole, tmp_path / "off")
+    )
+    evaluated, logged = (
+        [row["step"] for row in rows(tmp_path / "off") if row["split"] == split]
+        for split in ("eval", "train")
+    )
+    assert evaluated == [0, 8, 16]
+    assert logged == [3, 8, 16]
+
+
+def test_the_end_must_be_reached_evaluated_and_saved(small_config, tmp_path, monkeypatch):
+    monkeypatch.setattr(loop._Session, "_save", lambda *_: None)
+    with pytest.raises(loop.UnfinishedError, match=r"reached 4, .* its last checkpoint of None"):
+        train(small_config(train__steps=4), tmp_path)
+
+
+def test_a_checkpoint_of_another_seed_is_passed_over(small_config, tmp_path, capfd):
+    config = small_config(train__steps=8)
+    whole = train(config, tmp_path / "whole")
+    train(small_config(train__steps=8, seed=7), tmp_path / "other")
+    saved = tmp_path / "whole" / workdir_lib.CHECKPOINT_FOLDER
+    shutil.rmtree(saved / "8")
+    shutil.copytree(tmp_path / "other" / workdir_lib.CHECKPOINT_FOLDER / "8", saved / "8")
+    again = train(config, tmp_path / "whole")
+    assert again.scores == whole.scores
+    assert "warning: checkpoint 8 belongs to another run" in capfd.readouterr().err
+    # One beyond the end does not make a run that is done an unfinished one.
+    shutil.copytree(tmp_path / "other" / workdir_lib.CHECKPOINT_FOLDER / "8", saved / "9")
+    assert train(config, tmp_path / "whole").scores == whole.scores
+    assert "warning: checkpoint 9 belongs to another run" in capfd.readouterr().err
+
+
+def test_damaged_scores_of_a_finished_run_are_made_again(small_config, tmp_path, capfd):
+    config = small_config(train__steps=4)
+    train(config, tmp_path)
+    path = tmp_path / workdir_lib.EVAL_FILE
+    text, before = path.read_text(), rows(tmp_path)
+    intact = json.loads(text)
+    damaged = {
+        "missing": None,
+        "cut": text[:-20],
+        "changed": json.dumps(intact | {"r2": intact["r2"] + 1e-3}),
+        "no object": "[]",
+    }
+    for damage, content in damaged.items():
+        path.unlink() if content is None else path.write_text(content)
+        train(config, tmp_path)
+        again = json.loads(path.read_text())
+        changing = ("seconds", "digest")
+        assert {k: v for k, v in again.items() if k not in changing} == {
+            k: v for k, v in intact.items() if k not in changing
+        }, damage
+        assert rows(tmp_path) == before
+        assert "it is made again" in capfd.readouterr().err
+
+
+def test_a_checkpoint_holds_every_row_so_far(small_config, tmp_path):
+    config = small_config(train__steps=8)
+    train(config, tmp_path)
+    with loop.open_checkpoints(tmp_path, config) as checkpoints:
+        target = loop.abstract_state(loop.build_experiment(config), replicated(make_mesh(8)))
+        extra = checkpoints.restore_latest(target).extra
+    assert extra["rows"] == workdir_lib.read_metrics(tmp_path / "metrics.jsonl")
 
 
 def test_another_config_is_refused_with_the_difference(small_config, tmp_path):
@@ -144,6 +249,8 @@ def test_divergence_keeps_the_last_good_state(small_config, tmp_path):
     state = saved_state(config, tmp_path)
     chex.assert_tree_all_finite(state.params)
     assert 0 < int(state.step) < 12
+    with pytest.raises(loop.DivergedError, match=rf"not finite at step {int(state.step) + 1};"):
+        train(config, tmp_path)
 
 
 def test_damaged_checkpoint_falls_back_and_ends_the_same(small_config, tmp_path):

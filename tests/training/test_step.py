@@ -19,7 +19,7 @@ def run(config, devices, calls=2):
     state = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
     losses = []
     for _ in range(calls):
-        state, metrics = step(state, None)
+        state, metrics = step(state, None, config.train.steps_per_dispatch)
         losses.append(metrics["loss"])
     return state, np.concatenate(losses)
 
@@ -50,6 +50,25 @@ def test_what_saves_memory_changes_no_result(small_config, change, devices):
     chex.assert_trees_all_close(
         jax.device_get(plain[0].params), jax.device_get(saving[0].params), rtol=1e-3, atol=1e-5
     )
+
+
+def test_how_steps_are_dealt_out_to_calls_changes_no_bit(small_config):
+    config = small_config(train__steps_per_dispatch=5)
+    mesh = make_mesh(1)
+    experiment = build_experiment(config)
+    step = make_train_step(experiment, mesh)
+    ends, all_losses = [], []
+    for counts in ([5, 2], [1, 2, 4], [3, 1, 3]):
+        state, losses = jax.jit(experiment.init_state, out_shardings=replicated(mesh))(), []
+        for count in counts:
+            state, metrics = step(state, None, count)
+            losses.extend(np.asarray(metrics["loss"])[:count])
+        ends.append(jax.device_get(state.params))
+        all_losses.append(np.array(losses))
+    assert step._cache_size() == 1
+    for end, losses in zip(ends[1:], all_losses[1:], strict=True):
+        chex.assert_trees_all_equal(end, ends[0])
+        np.testing.assert_array_equal(losses, all_losses[0])
 
 
 def test_dispatching_several_steps_changes_nothing(small_config):
@@ -96,9 +115,9 @@ def test_state_is_donated_and_step_compiles_once(small_config):
     experiment = build_experiment(config)
     step = make_train_step(experiment, mesh)
     first = jax.jit(experiment.init_state, out_shardings=replicated(mesh))()
-    second, _ = step(first, None)
+    second, _ = step(first, None, 2)
     assert all(x.is_deleted() for x in jax.tree.leaves(first.params))
-    step(second, None)
+    step(second, None, 1)
     assert step._cache_size() == 1
 
 
@@ -117,10 +136,10 @@ def test_a_bad_step_is_not_taken(small_config):
     root = rng.stream(config.seed, "data")
     poisoned = Poisoned(**vars(experiment))
     step = make_train_step(poisoned, mesh)
-    state, metrics = step(jax.jit(experiment.init_state, out_shardings=replicated(mesh))(), None)
+    state, metrics = step(jax.jit(experiment.init_state, out_shardings=replicated(mesh))(), None, 2)
     assert np.isfinite(metrics["loss"]).all()
     before = jax.device_get(state.params)
-    state, metrics = step(state, None)
+    state, metrics = step(state, None, 2)
     assert np.isnan(metrics["loss"]).all()
     assert int(state.step) == 2
     chex.assert_trees_all_equal(jax.device_get(state.params), before)

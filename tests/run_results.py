@@ -1,0 +1,45 @@
+"""What a run results in, to be compared with another of the same config, bit for bit."""
+
+import functools
+import json
+
+import jax
+import numpy as np
+
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.mesh import make_mesh, replicated
+from aninfonce_jax.training import loop
+
+# Of a row of metrics.jsonl, and of eval.json: what measures the machine, or follows from that.
+TIMINGS = {"steps_per_second", "images_per_second", "data_wait_share"}
+UNEQUAL = {"seconds", "metrics_sha256", "digest"}
+
+
+@functools.cache
+def _target(config):
+    return loop.abstract_state(loop.build_experiment(config), replicated(make_mesh(8)))
+
+
+def _bits(leaf):
+    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(leaf) if is_key else leaf).tobytes()
+
+
+def state_of(folder):
+    """Returns the bytes of every array of the latest checkpoint, which must be whole."""
+    config = workdir_lib.read_config(folder)
+    with loop.open_checkpoints(folder, config) as checkpoints:
+        restored = checkpoints.restore_latest(_target(config))
+    assert restored.problems == ()
+    return [_bits(leaf) for leaf in jax.tree.leaves(restored.state)]
+
+
+def result_of(folder):
+    """Returns scores, rows and state of a run that has ended."""
+    scores = json.loads((folder / "eval.json").read_text())
+    rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return {
+        "scores": {name: value for name, value in scores.items() if name not in UNEQUAL},
+        "rows": [{k: v for k, v in row.items() if k not in TIMINGS} for row in rows],
+        "state": state_of(folder),
+    }
