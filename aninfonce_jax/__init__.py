@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         concentration_error,
         linear_r2,
         linear_r2_per_factor,
+        match_factors,
         mcc,
         recovered_map,
     )
@@ -101,6 +102,7 @@ _HOMES = {
         "concentration_error",
         "linear_r2",
         "linear_r2_per_factor",
+        "match_factors",
         "mcc",
         "recovered_map",
     ),
@@ -163,6 +165,7 @@ __all__ = [
     "lp_loss",
     "make_optimizer",
     "marginals",
+    "match_factors",
     "mcc",
     "microbatched",
     "over_mesh",

@@ -51,7 +51,14 @@ def build_experiment(config: Config) -> Experiment:
       ConfigError: the process can't be sampled, or a batch is more than all images.
       DataError: images are missing or damaged.
     """
-    return assemble(config, build_source(config))
+    source = build_source(config)
+    examples = source.known.examples
+    if examples is not None and len(examples.train) < config.train.batch_size:
+        raise ConfigError(
+            f"train.batch_size={config.train.batch_size} is more than the "
+            f"{len(examples.train):,} images of {source.name}; lower it"
+        )
+    return assemble(config, source)
 
 
 def assemble(config: Config, source: Source) -> Experiment:
@@ -79,18 +86,17 @@ def assemble(config: Config, source: Source) -> Experiment:
 
 
 def build_source(config: Config) -> Source:
-    """Builds what a run takes its pairs from; see `build_experiment` for what it raises."""
+    """Builds what a run takes its pairs from.
+
+    Raises:
+      ConfigError: the process can't be sampled, or images can't be augmented so.
+      DataError: images are missing or damaged.
+    """
     match config.source:
         case schema.ProcessConfig() as process:
             return ProcessSource(build_process(process, rng.stream(config.seed, "mixing")))
         case schema.ImagesConfig() as images:
-            source = build_image_pairs(images)
-            if len(source.train) < config.train.batch_size:
-                raise ConfigError(
-                    f"train.batch_size={config.train.batch_size} is more than the "
-                    f"{len(source.train):,} images of {source.train.name}; lower it"
-                )
-            return source
+            return build_image_pairs(images)
 
 
 def build_process(config: schema.ProcessConfig, key: Array) -> LatentProcess:

@@ -56,7 +56,8 @@ def complain(message: object, code: int) -> int:
 def run_command(main: Callable[[list[str]], int]) -> NoReturn:
     """Runs a command with the program's arguments and ends the program with its exit code.
 
-    A reader that goes away (`--help | head`) ends it without a word, as it ends other tools.
+    A reader that goes away (`--help | head`) ends it without a word, as it ends other tools. An
+    output that can't be written (`> file` on a full disk) ends it with a line.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -68,9 +69,13 @@ def run_command(main: Callable[[list[str]], int]) -> NoReturn:
     except BrokenPipeError:
         if not _has_no_reader(sys.stdout):
             raise
-        # What is still buffered would fail again when Python closes the stream.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
         code = EXIT_NO_READER
+    except OSError as error:
+        if not _is_full(sys.stdout):
+            raise
+        _discard(sys.stdout)
+        code = complain(f"the output can't be written: {error.strerror}", EXIT_FAILED)
     except KeyboardInterrupt:
         code = complain("interrupted", EXIT_INTERRUPTED)
     sys.exit(code)
@@ -81,3 +86,18 @@ def _has_no_reader(stream: TextIO) -> bool:
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return bool(poll.poll(0))
+
+
+def _is_full(stream: TextIO) -> bool:
+    """Whether a stream does not take even the end of a line."""
+    try:
+        stream.write("\n")
+        stream.flush()
+    except OSError:
+        return True
+    return False
+
+
+def _discard(stream: TextIO) -> None:
+    # What is still buffered would fail again when Python closes the stream.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -183,6 +183,7 @@ def help_text() -> str:
         value = f"{leaf.default!r}" if is_text else f"{leaf.default}"
         # A key of some kinds only says of which.
         of = "" if name.endswith(".kind") or not leaf.kinds else f"; {', '.join(leaf.kinds)}"
+        of += "".join(f"; {', '.join(kinds)}: {other!r}" for kinds, other in leaf.others)
         for text, indent in ((f"{name} = {value}  ({leaf.type}{of})", "  "), (leaf.help, " " * 6)):
             lines += _wrapped(text, indent)
     return "".join(lines)

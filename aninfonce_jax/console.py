@@ -12,8 +12,15 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.cli import printable
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.report.runs import as_number, interval_of
-from aninfonce_jax.report.table import COLUMNS
-from aninfonce_jax.scores.registry import MISSING, ONE_DECIMAL, SCORES
+from aninfonce_jax.report.table import ReadoutRow, readouts_of
+from aninfonce_jax.scores.registry import (
+    FEATURES,
+    MISSING,
+    OBJECTIVE,
+    ONE_DECIMAL,
+    SCORES,
+    STEP,
+)
 
 _READOUTS_WIDTH = 120
 
@@ -84,7 +91,7 @@ def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
             margin = score.form.margin(value, interval)
             found = found or bool(margin)
             cells.append(f"{score.form.value(value, interval)}\n{margin}".strip())
-        step = as_number(scores.get("step"))
+        step = as_number(scores.get(STEP))
         table.add_row(
             Text(printable(run)), f"{step:.0f}" if math.isfinite(step) else MISSING, *cells
         )
@@ -93,23 +100,24 @@ def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
         Console().print("±: 95 % interval over test examples; another seed may differ by more.")
 
 
-def print_readouts(rows: Sequence[Mapping[str, Any]]) -> None:
+def print_readouts(rows: Sequence[ReadoutRow]) -> None:
     """Prints what can be read off the features, in per cent, over half the intervals.
 
     Args:
       rows: as `table.table_rows` makes them.
     """
     table = Table(title="readouts, per cent", box=None, title_justify="left")
-    for name in COLUMNS:
-        table.add_column(name, justify="left" if name in ("objective", "features") else "right")
+    for name in (OBJECTIVE, FEATURES):
+        table.add_column(name)
+    readouts = readouts_of(rows)
+    for name in readouts:
+        table.add_column(Text(printable(name)), justify="right")
     for row in rows:
-        table.add_row(*(_readout_cell(row, name) for name in COLUMNS))
+        cells = []
+        for name in readouts:
+            share = row.share(name)
+            margin = ONE_DECIMAL.margin(share.value, share.interval)
+            cells.append(f"{ONE_DECIMAL.value(share.value)}\n{margin}".strip())
+        table.add_row(printable(row.objective), printable(row.layer), *cells)
     # Wider than most logs are taken to be: cut-off headings would be of no use.
     _print_table(table, max(Console().width, _READOUTS_WIDTH))
-
-
-def _readout_cell(row: Mapping[str, Any], name: str) -> str:
-    if isinstance(row[name], str):
-        return printable(row[name])
-    margin = ONE_DECIMAL.margin(row[name], row["intervals"].get(name))
-    return f"{ONE_DECIMAL.value(row[name])}\n{margin}".strip()

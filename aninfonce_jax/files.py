@@ -18,12 +18,14 @@ class FileError(ValueError):
 
 
 def write_bytes(path: Path, content: bytes) -> Path:
-    """Writes a file whole or not at all, and makes its folder if need be.
+    """Writes a file whole or not at all.
+
+    Its folder must be there: one that was removed in the middle of a run is not made again, with
+    one file of many in it.
 
     Returns:
       The path.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     try:
         with open(partial, "wb", opener=_open_at_once) as file:

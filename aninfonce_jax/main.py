@@ -89,7 +89,7 @@ class _Run:
 
 
 def _folders(workdir: str) -> list[Path]:
-    """Returns the runs that a --workdir names: folders, or the runs inside one."""
+    """Returns the runs that a --workdir names: folders, and the runs inside them."""
     if not workdir:
         raise ConfigError("--workdir is missing: name the folder of a run, or several with commas")
     return workdir_lib.find_runs(map(Path, workdir.split(",")))
@@ -161,10 +161,10 @@ def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -
         for folder in folders:
             for problem in evaluate_config(folder, overrides).get("warnings", ()):
                 warn(f"{folder}: {problem}")
-    except FileNotFoundError as error:
-        return complain(error, EXIT_USAGE)
     except (CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)
+    except OSError as error:
+        return complain(f"the scores can't be written: {error}", EXIT_FAILED)
     names = [folder.name for folder in folders]
     # Runs of equal names in different folders must not hide each other.
     shown = names if len(set(names)) == len(names) else [*map(str, folders)]
@@ -182,9 +182,12 @@ def _show(folders: Mapping[str, Path], output: Path) -> int:
     except ReportError as error:
         return complain(error, EXIT_USAGE)
     print_scores(results)
-    for folder in folders.values():
-        if rows := tabulate(folder):
-            print_readouts(rows)
+    try:
+        tables = [tabulate(folder) for folder in folders.values()]
+    except OSError as error:
+        return complain(f"the table can't be written: {error}", EXIT_FAILED)
+    for rows in filter(None, tables):
+        print_readouts(rows)
     return _report([*folders.values()], output)
 
 

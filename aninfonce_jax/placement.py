@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import jax
 import numpy as np
-from jax.experimental import topologies
+from jax.experimental import multihost_utils, topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from aninfonce_jax.types import Array, PyTree
@@ -123,6 +123,11 @@ class Placement:
     def put_rows(self, rows: PyTree) -> PyTree:
         """Makes global arrays, split over the devices, of every process's rows."""
         return jax.tree.map(lambda x: jax.make_array_from_process_local_data(self.split, x), rows)
+
+    def wait_for_all(self, name: str) -> None:
+        """Waits until every process has come to the place of this name."""
+        if self.processes > 1:
+            multihost_utils.sync_global_devices(f"aninfonce_jax:{name}")
 
     def constrain(self, tree: PyTree) -> PyTree:
         """Constrains every array, inside jit, to be split along its first axis."""

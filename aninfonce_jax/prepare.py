@@ -3,6 +3,11 @@
 Writes a data set once, as ArrayRecord in TFDS's own format, from files on this machine.
 """
 
+from aninfonce_jax import stop
+
+if __name__ == "__main__":
+    stop.stop_at_once()  # before the imports that take time
+
 import argparse
 import sys
 import time
@@ -12,7 +17,7 @@ from typing import Any, NoReturn, Self, TextIO
 
 from aninfonce_jax.cli import (
     EXIT_FAILED,
-    EXIT_INTERRUPTED,
+    EXIT_PREEMPTED,
     EXIT_USAGE,
     complain,
     printable,
@@ -75,7 +80,7 @@ def main(argv: list[str]) -> int:
     except OSError as error:  # a full disk, a share that went away
         return complain(f"{error}; the same command goes on", EXIT_FAILED)
     except KeyboardInterrupt:
-        return complain("stopped; the same command goes on", EXIT_INTERRUPTED)
+        return complain("stopped; the same command goes on", EXIT_PREEMPTED)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
@@ -100,7 +105,7 @@ def _run(values: argparse.Namespace) -> int:
 
     origin, to = values.origin.expanduser(), values.to.expanduser()
     target, splits = recipes.read(values.dataset, origin, values.name)
-    with _Bar(target.name, values.progress) as bar:
+    with stop.raised(), _Bar(target.name, values.progress) as bar:
         result = prepare.prepare(
             target,
             splits,

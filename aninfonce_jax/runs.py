@@ -106,7 +106,7 @@ def evaluate_config(workdir: Path, overrides: Mapping[str, Any]) -> dict[str, An
 
     Raises:
       ConfigError: if the folder holds no run, or the changes are none of evaluation.
-      CheckpointError, FileNotFoundError: as `evaluate_workdir`.
+      CheckpointError, OSError: as `evaluate_workdir`.
     """
     with workdir_lib.hold(workdir):
         trained = workdir_lib.read_config(workdir)

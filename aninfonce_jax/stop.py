@@ -3,9 +3,11 @@
 Imports nothing heavy, so that a request is heeded from the first import on.
 """
 
+import contextlib
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
@@ -40,6 +42,27 @@ def _end(number: int, frame: FrameType | None) -> None:
     os._exit(EXIT_PREEMPTED)
 
 
+@contextlib.contextmanager
+def raised() -> Iterator[None]:
+    """Lets SIGTERM and Ctrl-C raise KeyboardInterrupt, where all that is under way is undone by it.
+
+    For work that is not a loop of steps; not around imports, which may swallow exceptions.
+    """
+    # Handlers can only be set in the main thread.
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 class StopSignal:
     """Turns SIGTERM or Ctrl-C into a flag, to be read between two calls to the device.
 
@@ -61,8 +84,10 @@ class StopSignal:
         # Handlers can only be set in the main thread; elsewhere the run is not interruptible.
         if threading.current_thread() is threading.main_thread():
             self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
-            for number in _SIGNALS:
-                signal.signal(number, self._handle)
+            for number, handler in self._previous.items():
+                # Ctrl-C is not meant for a job in the background, whose shell has set this.
+                if handler is not signal.SIG_IGN:
+                    signal.signal(number, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -58,6 +58,26 @@ class Weights:
     model_state: PyTree
 
 
+class Unseen:
+    """A word about a value that JAX carries along, and that makes no difference to it.
+
+    All are equal, so two values that differ in it alone are the same tree of arrays: both branches
+    of a `lax.cond`, say, may return one.
+    """
+
+    def __init__(self, word: str = "") -> None:
+        self.word = word
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Unseen)
+
+    def __hash__(self) -> int:
+        return hash(Unseen)
+
+    def __repr__(self) -> str:
+        return f"Unseen({self.word!r})"
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class LossOutput:
@@ -70,7 +90,10 @@ class LossOutput:
       alignment: the mean negative score of the positive pairs.
       uniformity: the mean log-sum-exp over keys, in the units of `alignment`,
         so that loss = alignment + uniformity.
-      metrics: scalars to log; see the functions that fill it.
+      metrics: scalars to log, under the same names whatever the strategy; see the functions
+        that fill it.
+      chosen: the strategy that computed it, known before anything is computed; read it as
+        `strategy`.
     """
 
     loss: Array
@@ -78,3 +101,9 @@ class LossOutput:
     alignment: Array
     uniformity: Array
     metrics: Mapping[str, Array]
+    chosen: Unseen = dataclasses.field(default=Unseen(), metadata={"static": True})
+
+    @property
+    def strategy(self) -> str:
+        """The name of the strategy that computed the loss."""
+        return self.chosen.word

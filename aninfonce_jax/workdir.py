@@ -27,6 +27,7 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax import lock
 from aninfonce_jax.cli import warn
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.values import shown
 from aninfonce_jax.files import (
     FileError,
     finite,
@@ -49,6 +50,8 @@ REPORT_LOCK_FILE = "report.lock"
 CHECKPOINT_FOLDER = "checkpoints"
 TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
+# In the name of a checkpoint that Orbax has not finished.
+INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
 
 # What the config of an experiment says that no config file made.
 MADE_IN_CODE = "code"
@@ -73,6 +76,8 @@ _TRACES = (CHECKPOINT_FOLDER, METRICS_FILE, EVAL_FILE)
 _CONFIG_BYTES = 2**20
 _EVAL_BYTES = 2**28
 _METRICS_BYTES = 2**30
+# Of two configs, how many differences are told.
+_MOST_CHANGES = 8
 # A report takes seconds; to fail a run that is done because of one would be a pity.
 _REPORT_PATIENCE = 60.0
 
@@ -101,15 +106,21 @@ def hold(*folders: Path) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         for folder in folders:
-            stack.enter_context(
-                _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
-            )
+            with _writing(folder):
+                stack.enter_context(
+                    _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
+                )
         yield
 
 
 @contextlib.contextmanager
 def hold_report(folder: Path) -> Iterator[None]:
-    """Keeps others from writing a report into `folder`, but not from training there; see `hold`."""
+    """Keeps others from writing a report into `folder`, but not from training there; see `hold`.
+
+    Raises:
+      WorkdirError: another process writes one.
+      OSError: the folder can't be written.
+    """
     advice = "wait for it, or name another folder first in --workdir"
     with _hold(folder / REPORT_LOCK_FILE, advice, patience=_REPORT_PATIENCE):
         yield
@@ -125,12 +136,11 @@ def _hold(path: Path, advice: str, patience: float = 0.0) -> Iterator[None]:
     what = f"work directory {path.parent}"
     with contextlib.ExitStack() as stack:
         stack.callback(_remove_if_empty, made)
-        with _writing(path.parent):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                stack.enter_context(lock.hold(path, what, advice, patience=patience, say=warn))
-            except lock.LockedError as error:
-                raise WorkdirError(str(error)) from error
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            stack.enter_context(lock.hold(path, what, advice, patience=patience, say=warn))
+        except lock.LockedError as error:
+            raise WorkdirError(str(error)) from error
         _held[known] = threading.get_ident()
         stack.callback(_held.pop, known)
         yield
@@ -167,23 +177,23 @@ def _reading(path: Path, advice: str = "") -> Iterator[None]:
 
 
 def find_runs(folders: Iterable[Path]) -> list[Path]:
-    """Returns the runs that folders hold: each one itself, or those one level below.
+    """Returns the runs that folders hold: each one itself, and those one level below.
 
     Raises:
       WorkdirError: if a folder does not exist, or holds no run.
     """
     found: list[Path] = []
     for folder in folders:
-        if not folder.exists():
-            raise WorkdirError(f"work directory {folder} does not exist")
-        if not folder.is_dir():
-            raise WorkdirError(f"work directory {folder} is a file; expected a folder")
         with _reading(folder):
+            if not folder.exists():
+                raise WorkdirError(f"work directory {folder} does not exist")
+            if not folder.is_dir():
+                raise WorkdirError(f"work directory {folder} is a file; expected a folder")
             below = sorted(path for path in folder.iterdir() if path.is_dir())
             runs = [path for path in (folder, *below) if _is_run(path)]
         if not runs:
             raise WorkdirError(f"{folder} holds no run: no {CONFIG_FILE} in it or one level below")
-        found += [folder] if runs[0] == folder else runs
+        found += runs
     return found
 
 
@@ -252,20 +262,35 @@ def claim(folder: Path, values: Mapping[str, Any], command: str = "") -> None:
     if (folder / CONFIG_FILE).exists():
         changes = config_lib.difference(read_saved(folder).values, values)
         if changes:
-            shown = "; ".join(f"{name}: {old!r} -> {new!r}" for name, (old, new) in changes.items())
             raise WorkdirError(
-                f"{folder} holds a run with another config ({shown}); "
+                f"{folder} holds a run with another config ({_list_changes(changes)}); "
                 "choose another --workdir, or go back to its config"
             )
         if read_saved(folder) == _as_saved(values, command):
             return
-    elif left := [name for name in _TRACES if (folder / name).exists()]:
+    elif left := [name for name in _TRACES if _holds_work(folder / name)]:
         raise WorkdirError(
             f"{folder} has {' and '.join(left)} but no {CONFIG_FILE}; put it back, or choose "
             "another --workdir"
         )
     with _writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
         write_config(folder, values, command)
+
+
+def _list_changes(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """Returns some fields with their old and new values, those that choose a kind first."""
+    names = sorted(changes, key=lambda name: not name.endswith(".kind"))
+    told = [f"{name}: {shown(changes[name][0])} -> {shown(changes[name][1])}" for name in names]
+    more = len(told) - _MOST_CHANGES
+    return "; ".join(told[:_MOST_CHANGES] + [f"{more} more"] * (more > 0))
+
+
+def _holds_work(path: Path) -> bool:
+    """Whether a trace of a run is more than a save that was interrupted."""
+    if path.name == CHECKPOINT_FOLDER and path.is_dir():
+        return any(INTERRUPTED_SAVE not in found.name for found in path.iterdir())
+    return path.exists()
 
 
 @contextlib.contextmanager

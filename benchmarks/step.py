@@ -2,20 +2,28 @@
 
     pip install torch==2.13.0
     python benchmarks/step.py [--rounds=20] [--optimizer=adam]
+    python benchmarks/step.py --against=DIR    (an older checkout; needs no PyTorch)
 
 All three work on the same shapes: batch 1000, d = 10, the paper's encoder, both views as
 anchors and as negatives. Ours and PyTorch's draw their own positives from the paper's shell,
 mix, encode, take the loss and an Adam step. The bare products are the matrix products that
 no implementation of the encoder's and the loss's value and gradient can avoid, and nothing
 else. The contestants take turns; what counts is the ratio.
+
+With --against, our step takes turns with that of another checkout of this project, each in a
+process of its own. Both count their own processor's seconds, so work of others does not count.
 """
 
 import argparse
 import dataclasses
 import itertools
+import os
+import pathlib
+import subprocess
+import sys
+import time
 
 import jax
-import torch
 from timing import interleave, ratio
 
 from aninfonce_jax.build import build_experiment
@@ -53,6 +61,8 @@ def our_steps(optimizer: str):
 
 def torch_sample(mixing):
     """Draws a batch of pairs: uniform anchors, shell rejection, mixing."""
+    import torch
+
     scale = torch.tensor(CONCENTRATION).rsqrt()
     anchors = torch.nn.functional.normalize(torch.randn(BATCH, DIM), dim=1)
     positives = torch.empty_like(anchors)
@@ -73,6 +83,8 @@ def torch_sample(mixing):
 
 def torch_loss(embeddings, free):
     """AnInfoNCE over both views, in the product form and with one log-sum-exp."""
+    import torch
+
     z = torch.nn.functional.normalize(embeddings, dim=1)
     concentration = torch.nn.functional.softplus(free)
     scaled = z * concentration
@@ -85,6 +97,8 @@ def torch_loss(embeddings, free):
 
 def torch_steps():
     """Returns a function that takes STEPS steps of plain PyTorch."""
+    import torch
+
     layers = []
     for fan_in, fan_out in itertools.pairwise(WIDTHS):
         layers += [torch.nn.Linear(fan_in, fan_out), torch.nn.LeakyReLU(0.01)]
@@ -133,11 +147,58 @@ def bare_products():
     return run
 
 
+def work(optimizer):
+    """Takes our steps whenever a line comes, and answers with the seconds that they took."""
+    run = our_steps(optimizer)
+    for _ in sys.stdin:
+        start = time.process_time()
+        run()
+        print(time.process_time() - start, flush=True)
+
+
+class Checkout:
+    """Our steps, as the code in a folder takes them, in a process of its own."""
+
+    def __init__(self, folder, optimizer):
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, "--worker", f"--optimizer={optimizer}"],
+            env=os.environ | {"PYTHONPATH": str(pathlib.Path(folder).resolve())},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def seconds(self):
+        """Returns the processor's seconds of one run."""
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+        return float(self._process.stdout.readline())
+
+
+def compare(folder, optimizer, rounds):
+    """Prints how much longer a step took in another checkout."""
+    here = pathlib.Path(__file__).resolve().parent.parent
+    contestants = {"there": Checkout(folder, optimizer), "here": Checkout(here, optimizer)}
+    seconds = {name: [] for name in contestants}
+    for turn in range(rounds + 1):
+        for name, checkout in contestants.items():
+            spent = checkout.seconds()
+            if turn:  # the first round is thrown away
+                seconds[name].append(spent)
+    print(f"the other checkout takes {ratio(seconds, 'there', 'here')} the time of this one")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--optimizer", default="adam")
+    parser.add_argument("--against", help="another checkout to compare with")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
+    if arguments.worker:
+        return work(arguments.optimizer)
+    if arguments.against:
+        return compare(arguments.against, arguments.optimizer, arguments.rounds)
     contestants = {
         "ours": our_steps(arguments.optimizer),
         "torch": torch_steps(),
@@ -149,6 +210,7 @@ def main():
     )
     print(f"PyTorch takes {ratio(seconds, 'torch', 'ours')} of our time")
     print(f"ours takes {ratio(seconds, 'ours', 'bare')} the bare products' time")
+    return None
 
 
 if __name__ == "__main__":

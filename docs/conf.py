@@ -1,4 +1,4 @@
-"""Sphinx settings: sphinx-build docs docs/_build."""
+"""Sphinx settings: sphinx-build -W docs build/docs."""
 
 project = "aninfonce_jax"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]

@@ -46,9 +46,11 @@ if not hasattr(jax, "enable_x64"):  # before jax 0.8
     jax.enable_x64 = enable_x64
 
 import pytest  # noqa: E402
+import tiny_runs  # noqa: E402
 from image_files import write_folder  # noqa: E402
 
 from aninfonce_jax import config as config_lib  # noqa: E402
+from aninfonce_jax.build import build_experiment  # noqa: E402
 from aninfonce_jax.config.schema import Config  # noqa: E402
 
 SMALL = {
@@ -74,7 +76,7 @@ SMALL = {
 }
 
 
-# What a run on pictures changes of it.
+# What a run on images changes of it.
 SMALL_IMAGES = {
     "source.kind": "images",
     "source.dataset": "folder",
@@ -98,9 +100,19 @@ SMALL_IMAGES = {
 }
 
 
+def _nested(flat: dict[str, object]) -> dict[str, object]:
+    """Returns dotted names with their values as a config file would have them."""
+    sections: dict[str, dict[str, object]] = {}
+    for name, value in flat.items():
+        section, _, key = name.partition(".")
+        sections.setdefault(section, {})[key] = value
+    return {section: _nested(x) if "" not in x else x[""] for section, x in sections.items()}
+
+
 def _config_with(base: dict[str, object], changes: dict[str, object]) -> Config:
+    """Returns the run of a config file and a command line: a changed kind drops what it must."""
     changed = {name.replace("__", "."): value for name, value in changes.items()}
-    (run,) = config_lib.resolve({}, base | changed).runs.values()
+    (run,) = config_lib.resolve(_nested(base), changed).runs.values()
     return run
 
 
@@ -116,19 +128,63 @@ def small_config():
 
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory):
-    """Sixty pictures of two classes to train on, and twenty to test on."""
-    root = tmp_path_factory.mktemp("pictures")
+    """Sixty images of two classes to train on, and twenty to test on."""
+    root = tmp_path_factory.mktemp("images")
     write_folder(root, {"train": {"a": 30, "b": 30}, "test": {"a": 10, "b": 10}})
     return root
 
 
+def _image_config_with(folder: Path, changes: dict[str, object]) -> Config:
+    base = {name: SMALL[name] for name in SMALL if not name.startswith(("source", "encoder"))}
+    del base["eval.samples"]
+    return _config_with(base | SMALL_IMAGES | {"source.folder": str(folder)}, changes)
+
+
 @pytest.fixture
 def image_config(image_folder):
-    """Builds the config of a small run on pictures, with dotted keys changed."""
+    """Builds the config of a small run on images, with dotted keys changed."""
 
     def build(**changes: object) -> Config:
-        base = {name: SMALL[name] for name in SMALL if not name.startswith(("source", "encoder"))}
-        del base["eval.samples"]
-        return _config_with(base | SMALL_IMAGES | {"source.folder": str(image_folder)}, changes)
+        return _image_config_with(image_folder, changes)
 
     return build
+
+
+@pytest.fixture(scope="session")
+def synthetic_runs(tmp_path_factory):
+    """Work directories that the loop wrote: AnInfoNCE and InfoNCE, latents and floor known."""
+    base = tmp_path_factory.mktemp("synthetic")
+    box = {"source.space": "box", "source.marginal": "uniform"}
+    return [
+        tiny_runs.train(
+            build_experiment(_config_with(SMALL, box | {"objective.kind": kind})),
+            base / kind,
+            f"python -m aninfonce_jax.main --config.objective.kind={kind}",
+        )
+        for kind in ("aninfonce", "infonce")
+    ]
+
+
+@pytest.fixture(scope="session")
+def image_runs(tmp_path_factory, image_folder):
+    """Work directories that the loop wrote: InfoNCE and AnInfoNCE, classes known."""
+    base = tmp_path_factory.mktemp("images")
+    return [
+        tiny_runs.train(
+            build_experiment(_image_config_with(image_folder, {"objective.kind": kind})),
+            base / kind,
+        )
+        for kind in ("infonce", "aninfonce")
+    ]
+
+
+@pytest.fixture(scope="session")
+def pairs_run(tmp_path_factory):
+    """A work directory that the loop wrote of a run of which nothing but pairs is known."""
+    return tiny_runs.train_pairs(tmp_path_factory.mktemp("pairs") / "waves")
+
+
+@pytest.fixture(scope="session")
+def known_run(tmp_path_factory):
+    """A work directory that the loop wrote of a run of which everything is known."""
+    return tiny_runs.train_known(tmp_path_factory.mktemp("known") / "chords")

@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 
 from aninfonce_jax.cli import complain, printable, warn
@@ -30,3 +34,17 @@ def test_lines_on_stderr(capsys):
     assert capsys.readouterr().err == (
         "aninfonce_jax: no\\nsuch \\x1b[2Jfile\naninfonce_jax: warning: odd\\rfile\n"
     )
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("module", ["main", "prepare"])
+def test_a_full_disk_behind_the_output_is_one_line(module):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", f"aninfonce_jax.{module}", "--help"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "aninfonce_jax: the output can't be written: No space left on device\n"

@@ -16,19 +16,20 @@ from aninfonce_jax.config.schema import Config, ConfigError
 
 def resolved(arguments):
     command = parse(arguments)
-    return command, config_lib.resolve(load_config(command.config), command.overrides)[0]
+    return command, config_lib.resolve(load_config(command.config), command.overrides)
 
 
 def repeated(text):
     """The config of a command that a run has recorded."""
     words = shlex.split(text)
     assert tuple(words[:3]) == PROGRAM
-    return resolved(words[3:])[1]
+    (run,) = resolved(words[3:])[1].runs.values()
+    return run
 
 
 def message(arguments):
     with pytest.raises(ConfigError) as caught:
-        _ = parse(arguments).overrides
+        config_lib.resolve({}, parse(arguments).overrides)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -121,18 +122,23 @@ def test_values(arguments, key, value):
         [],
         ["--config.train.steps", "200"],
         ["--config.train.steps=20", "--config.seed", "3"],
-        ["--config.compare=lp,infonce", "--config.objective.kind=supervised"],
+        ["--config.compare=lp,infonce", "--config.objective.temperature=0.5"],
+        ["--config.compare=lp,infonce", "--config.objective.exponent=3"],
+        ["--config.compare=()", "--config.objective.kind=supervised"],
+        ["--config.optimizer.kind=sgd", "--config.optimizer.momentum=0.5"],
+        ["--config=configs/cifar10_cpu.py", "--config.objective.concentration_start=3"],
+        ["--config=configs/cifar10_cpu.py", "--config.encoder.kind=mlp"],
         ["--config.compare=('infonce',)"],
         ["--config=configs/synthetic.py:linear", "--config.encoder.widths=(8, 8)"],
         ["--config.encoder.widths=8", "--config.encoder.widths=16"],
         ['--config.name=it\'s "two" words; $HOME `x` \\ é Λ 蟻 [/b]'],
-        ["--config.source.title=--mode=eval", "--workdir=elsewhere", "--progress=off"],
+        ["--config.name=--mode=eval", "--workdir=elsewhere", "--progress=off"],
     ],
 )
 def test_the_recorded_command_repeats_exactly_one_run(arguments):
-    command, config = resolved(arguments)
-    runs = config_lib.expand(config)
-    texts = [repeat_command(command, config, run) for run in runs.values()]
+    command, whole = resolved(arguments)
+    runs = whole.runs
+    texts = [repeat_command(command, whole, run) for run in runs.values()]
     assert len(set(texts)) == len(texts)
     for text, run in zip(texts, runs.values(), strict=True):
         assert repeated(text) == run
@@ -141,8 +147,9 @@ def test_the_recorded_command_repeats_exactly_one_run(arguments):
 
 
 def test_a_single_run_is_recorded_as_it_was_given():
-    command, config = resolved(["--config=configs/synthetic.py", "--config.train.steps", "200"])
-    assert repeat_command(command, config, config) == (
+    command, whole = resolved(["--config=configs/synthetic.py", "--config.train.steps", "200"])
+    (run,) = whole.runs.values()
+    assert repeat_command(command, whole, run) == (
         "python -m aninfonce_jax.main --config=configs/synthetic.py --config.train.steps=200"
     )
 
@@ -162,10 +169,17 @@ def test_a_new_folder_is_named_after_the_config_and_stays_below_runs(name, stem)
     assert folder.name.startswith(stem)
 
 
+def test_help_tells_the_default_of_every_kind():
+    text = " ".join(help_text().split())
+    assert "encoder.dim = 0 (int; mlp, resnet10, resnet18, resnet34, resnet50; resnet10, " in text
+    assert "resnet50: 128) dimension of the embeddings" in text
+
+
 def test_help_lists_every_key_in_80_columns():
     lines = help_text().splitlines()
     assert all(len(line) <= 80 for line in lines)
     first_words = {line.split()[0] for line in lines if line.split()}
-    assert set(config_lib.flatten(Config())) <= first_words
+    assert set(config_lib.leaves()) <= first_words
+    assert set(config_lib.flatten(Config())) <= set(config_lib.leaves())
     for flag in ("--config", "--mode", "--workdir", "--progress", "--help"):
         assert flag in first_words

@@ -6,6 +6,8 @@ from aninfonce_jax.config.schema import Config
 from aninfonce_jax.console import print_config, print_readouts, print_scores
 from aninfonce_jax.report.table import table_rows
 
+SGD = {"kind": "sgd", "momentum": 0.5}
+
 
 def changed(**values):
     return config_lib.from_dict(config_lib.to_dict(Config()) | values)
@@ -13,34 +15,61 @@ def changed(**values):
 
 def test_only_what_differs_from_the_defaults_is_printed(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    print_config(changed(seed=3, train={"steps": 20000}, dgp={"dim": 4}, encoder={"widths": (8,)}))
+    config = changed(seed=3, train={"steps": 20000}, source={"dim": 4}, encoder={"widths": (8,)})
+    print_config({"aninfonce": config})
     lines = capsys.readouterr().out.splitlines()
     assert [line.split() for line in lines[1:-1]] == [
         ["seed", "3"],
-        ["source.dim", "4"],
         ["encoder.widths", "(8,)"],
+        ["source.dim", "4"],
         ["train.steps", "20000"],
     ]
     assert lines[-1] == "All other values are the defaults; config.json holds every one."
 
 
 def test_the_defaults_are_not_printed(capsys):
-    print_config(Config())
+    print_config({"aninfonce": Config()})
     out = capsys.readouterr().out
     assert out.startswith("config: the defaults\n")
     assert out.count("\n") == 2
 
 
+def test_another_kind_is_printed_with_what_differs_from_its_own_defaults(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    config = changed(
+        source={"kind": "images", "folder": "x"}, encoder={"kind": "resnet18"}, optimizer=SGD
+    )
+    print_config({"aninfonce": config})
+    assert [line.split() for line in capsys.readouterr().out.splitlines()[1:-1]] == [
+        ["encoder.kind", "resnet18"],
+        ["optimizer.kind", "sgd"],
+        ["optimizer.momentum", "0.5"],
+        ["source.folder", "x"],
+        ["source.kind", "images"],
+    ]
+
+
+def test_a_comparison_is_printed_once(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    values = {"compare": ("infonce", "aninfonce"), "seed": 3, "objective": {"temperature": 0.5}}
+    print_config(config_lib.runs_of(values))
+    assert capsys.readouterr().out.splitlines()[1:-1] == [
+        " compare                ('infonce', 'aninfonce') ",
+        " seed                   3                        ",
+        " objective.temperature  0.5                      ",
+    ]
+
+
 @pytest.mark.parametrize("name", ["[/nope]", "[bold]x[/bold]", ":smile:", "[link=http://x]y"])
 def test_values_are_no_markup(name, capsys):
-    print_config(changed(name=name))
+    print_config({"aninfonce": changed(name=name)})
     print_scores({name: {"step": 3}})
     assert capsys.readouterr().out.count(name) == 2
 
 
 def test_a_long_value_is_printed_whole(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    print_config(changed(name="x" * 100))
+    print_config({"aninfonce": changed(name="x" * 100)})
     assert capsys.readouterr().out.count("x") == 100
 
 

@@ -47,6 +47,7 @@ def reader_names() -> dict[str, Any]:
         "concentration": jnp.ones(DIM),
         "key": jax.random.key(3),
         "images": jnp.zeros((2, 32, 32, 3), jnp.uint8),
+        "my_network": model,
     }
 
 
@@ -64,7 +65,10 @@ def any_data_set(image_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("any_data_set")
 @pytest.mark.parametrize(("page", "found"), list(blocks()))
-def test_blocks_run(page: Path, found: list[str]) -> None:
+def test_blocks_run(
+    page: Path, found: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     names = reader_names()
     for number, block in enumerate(found):
         exec(compile(block, f"{page.name}, block {number}", "exec"), names)

@@ -6,11 +6,17 @@ import pytest
 from aninfonce_jax import files
 
 
-def test_a_file_is_written_into_a_folder_that_is_made(tmp_path):
-    path = files.write_bytes(tmp_path / "a" / "b.bin", b"first")
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path):
+    path = files.write_bytes(tmp_path / "b.bin", b"first")
     files.write_bytes(path, b"second")
     assert path.read_bytes() == b"second"
     assert os.listdir(path.parent) == ["b.bin"]
+
+
+def test_a_folder_that_was_removed_is_not_made_again(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        files.write_bytes(tmp_path / "gone" / "b.bin", b"")
+    assert os.listdir(tmp_path) == []
 
 
 def test_the_old_file_stays_if_writing_fails(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""configs/imagenet.py on real pictures: trained, killed, resumed and evaluated on a CPU."""
+"""configs/imagenet.py on real images: trained, killed, resumed and evaluated on a CPU."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import time
 import pytest
 from image_files import ROOT, real
 
-# All that differs from the full experiment is where the pictures are, and how many.
+# All that differs from the full experiment is where the images are, and how many.
 SMALL = {
     "train.batch_size": 4,
     "train.steps": 3,

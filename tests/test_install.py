@@ -92,6 +92,17 @@ def test_every_requirement_has_a_lower_bound_and_nothing_else(settings):
         assert re.fullmatch(r"[\w-]+>=[\d.]+", line), line
 
 
+def test_the_documented_bounds_are_the_real_ones(settings):
+    documented = {}
+    for row in (ROOT / "docs" / "requirements.md").read_text().splitlines():
+        if row.startswith("| "):
+            names, versions = (cell.strip().split(", ") for cell in row.split("|")[1:3])
+            documented |= zip(names, versions, strict=True)
+    bounds = dict(line.split(">=") for line in lines(settings["options"]["install_requires"]))
+    bounds["Python"] = settings["options"]["python_requires"].removeprefix(">=")
+    assert documented == bounds | {"package": "from"}
+
+
 # What `pip install jax` brings.
 WITH_JAX = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "opt_einsum"}
 LOSSES = """

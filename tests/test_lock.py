@@ -182,8 +182,9 @@ def test_without_kernel_locks_the_last_of_two_that_begin_together_wins(path, mon
 
 
 def test_a_forked_child_does_not_keep_the_lock_of_a_dead_parent(path):
-    forking = "    import os; child = os.fork() or time.sleep(60)\n    print(child, flush=True)\n"
-    code = HOLD.replace("    print('held', flush=True)", f"{forking}    print()")
+    # The child says when it runs: until then it has not let go of what it inherits.
+    forking = "    import os; os.fork() or print(os.getpid(), flush=True)"
+    code = HOLD.replace("    print('held', flush=True)", forking)
     with subprocess.Popen(
         [sys.executable, "-c", code, str(path)], stdout=subprocess.PIPE
     ) as parent:

@@ -2,14 +2,14 @@
 
 import jax
 import pytest
-from aninfonce_jax.mesh import make_mesh
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import memory
+from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.training.state import build_experiment
-from aninfonce_jax.training.step import make_train_step
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.training.step import lower_train_step
 
 GIB = 2**30
 
@@ -31,6 +31,14 @@ def test_parameters_of_an_mlp(small_config, changes):
     assert state.bytes == copies * parameter_bytes(build_experiment(config))
 
 
+def test_parameters_of_an_mlp_on_images(image_config):
+    mlp = {"encoder__kind": "mlp", "encoder__widths": (16, 16), "optimizer__kind": "adam"}
+    config = image_config(**mlp)
+    assert config.encoder.dim == 8
+    state = memory.estimate(config, 1)["training"][0]
+    assert state.bytes == 3 * parameter_bytes(build_experiment(config))
+
+
 @pytest.mark.parametrize("kind", ["resnet10", "resnet18", "resnet50"])
 @pytest.mark.parametrize("stem", ["cifar", "imagenet"])
 def test_parameters_of_a_resnet(image_config, kind, stem):
@@ -41,14 +49,8 @@ def test_parameters_of_a_resnet(image_config, kind, stem):
 
 
 def compiled_bytes(config):
-    mesh = make_mesh(1)
     experiment = build_experiment(config)
-    batch = None
-    if config.has_images:
-        with experiment.source.training_batches(config.train.batch_size, seed=0) as batches:
-            batch = next(batches)
-    step = make_train_step(experiment, mesh)
-    plan = step.lower(jax.eval_shape(experiment.init_state), batch).compile().memory_analysis()
+    plan = lower_train_step(experiment, Placement.local(1)).compile().memory_analysis()
     return plan.argument_size_in_bytes + plan.temp_size_in_bytes
 
 
@@ -75,7 +77,7 @@ def test_a_step_is_not_overestimated(small_config, changes):
 @pytest.mark.slow
 @pytest.mark.parametrize("remat", [False, True])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_step_on_pictures_is_not_overestimated(image_config, remat, dtype):
+def test_a_step_on_images_is_not_overestimated(image_config, remat, dtype):
     config = image_config(
         train__batch_size=32, source__image_size=32, encoder__remat=remat, encoder__dtype=dtype
     )
@@ -103,8 +105,8 @@ def test_what_just_fits_is_let_through(small_config):
     ],
 )
 def test_shipped_configs_for_a_cpu_fit_into_four_gigabytes(name, devices):
-    config = config_lib.from_dict(load_config(name))
-    memory.refuse_beyond(4 * GIB, "it", memory.estimate(config, devices), devices)
+    for config in config_lib.runs_of(load_config(name)).values():
+        memory.refuse_beyond(4 * GIB, "it", memory.estimate(config, devices), devices)
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_what_cannot_fit_is_refused_with_the_number(small_config, changes, expec
     "changes",
     [{"train__batch_size": 10**7}, {"eval__batch_size": 10**9}, {"encoder__width": 1000.0}],
 )
-def test_pictures_that_cannot_fit_are_refused(image_config, changes):
+def test_images_that_cannot_fit_are_refused(image_config, changes):
     phases = memory.estimate(image_config(**changes), 1)
     with pytest.raises(ConfigError, match="needs at least"):
         memory.refuse_beyond(64 * GIB, "it", phases, 1)

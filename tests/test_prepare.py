@@ -1,6 +1,8 @@
 import dataclasses
 import errno
 import io
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -164,7 +166,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, capsys, monkeypatch):
 
     write_folder(tmp_path / "ants", {"train": {"a": 1}})
     monkeypatch.setattr(prepare_lib, "prepare", interrupted)
-    assert run("folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}") == 130
+    assert run("folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}") == 75
     assert capsys.readouterr().err == "aninfonce_jax: stopped; the same command goes on\n"
 
 
@@ -201,6 +203,19 @@ def test_a_killed_preparation_goes_on(tmp_path):
     assert [path.name for path in work.parent.iterdir()] == [work.name]
     assert run(*arguments) == 0
     assert len(tfds.data_source("ants", data_dir=tmp_path / "out", split="train")) == 300
+
+
+def test_a_scheduler_s_notice_ends_a_preparation_in_a_line(tmp_path, capsys, monkeypatch):
+    def terminated(*_, **__):
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(10)
+
+    write_folder(tmp_path / "ants", {"train": {"a": 1}})
+    monkeypatch.setattr(prepare_lib, "prepare", terminated)
+    before = signal.getsignal(signal.SIGTERM)
+    assert run("folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path}") == 75
+    assert capsys.readouterr().err == "aninfonce_jax: stopped; the same command goes on\n"
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_plain_lines_come_at_intervals_with_a_pace():

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from aninfonce_jax.stop import Preempted, StopSignal
+from aninfonce_jax.stop import Preempted, StopSignal, raised
 
 
 def test_a_signal_becomes_a_flag_and_the_handlers_come_back():
@@ -19,6 +19,16 @@ def test_a_signal_becomes_a_flag_and_the_handlers_come_back():
         with pytest.raises(Preempted, match="stopped here"):
             stop.raise_if_requested("stopped here")
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("handling", [StopSignal, raised])
+def test_a_signal_that_is_ignored_stays_so(handling):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with handling():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -42,6 +52,17 @@ def test_a_stop_during_the_first_imports_is_one_line(number):
     assert process.returncode == 75, err
     assert err.startswith(f"aninfonce_jax: stopped at once by {signal.Signals(number).name};")
     assert err.count("\n") == 1
+
+
+def test_a_preparation_sets_its_handler_before_its_imports_too():
+    code = (
+        "import os, runpy, signal; import aninfonce_jax.stop as stop; install = stop.stop_at_once;"
+        "stop.stop_at_once = lambda: (install(), os.kill(os.getpid(), signal.SIGTERM));"
+        "runpy.run_module('aninfonce_jax.prepare', run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", code, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (75, "")
+    assert done.stderr.startswith("aninfonce_jax: stopped at once by SIGTERM")
 
 
 def test_nothing_heavy_is_imported_before_the_handler():

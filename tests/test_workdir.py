@@ -5,15 +5,16 @@ import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config.schema import Config
 from aninfonce_jax.workdir import WorkdirError
 
 CONFIG = config_lib.from_dict(config_lib.default_config())
+VALUES = config_lib.to_dict(CONFIG)
 HASH = config_lib.fingerprint(CONFIG)
 ROWS = [
     {"step": 0, "split": "eval", "r2": 0.1},
@@ -26,7 +27,7 @@ ROWS = [
 @pytest.fixture
 def run(tmp_path):
     """A work directory with a config, metrics and an evaluation."""
-    workdir_lib.claim(tmp_path, CONFIG, "the command")
+    workdir_lib.claim(tmp_path, VALUES, "the command")
     write_rows(tmp_path, ROWS)
     workdir_lib.write_eval(tmp_path, {"step": 4, "r2": 0.5}, HASH, ROWS)
     return tmp_path
@@ -56,9 +57,9 @@ def test_a_config_comes_back_and_is_not_written_twice(run):
     saved = workdir_lib.read_saved(run)
     assert (saved.hash, saved.command) == (HASH, "the command")
     before = (run / "config.json").stat()
-    workdir_lib.claim(run, CONFIG, "the command")
+    workdir_lib.claim(run, VALUES, "the command")
     assert os.path.samestat((run / "config.json").stat(), before)
-    workdir_lib.claim(run, CONFIG, "another one")
+    workdir_lib.claim(run, VALUES, "another one")
     assert workdir_lib.read_saved(run).command == "another one"
 
 
@@ -82,7 +83,7 @@ def test_an_edited_config_is_refused(run, change):
     for use in (
         workdir_lib.read_saved,
         workdir_lib.read_config,
-        lambda folder: workdir_lib.claim(folder, CONFIG),
+        lambda folder: workdir_lib.claim(folder, VALUES),
     ):
         with pytest.raises(WorkdirError, match=r"config.json was changed: .* put back") as error:
             use(run)
@@ -121,13 +122,38 @@ def test_a_config_of_the_first_format_is_verified_by_its_hash(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(content))
     assert workdir_lib.read_config(tmp_path) == CONFIG
     # Written before a field was known: its hash is that of the fields it had.
-    del values["data"]["threads"], values["eval"]["neighbours"]
+    del values["source"]["shell"], values["eval"]["neighbours"]
     content["hash"] = config_lib.fingerprint_values(values)
     (tmp_path / "config.json").write_text(json.dumps(content))
     assert workdir_lib.read_config(tmp_path) == CONFIG
     values["seed"] = 1
     (tmp_path / "config.json").write_text(json.dumps(content))
     with pytest.raises(WorkdirError, match="its hash does not fit"):
+        workdir_lib.read_config(tmp_path)
+
+
+def test_a_folder_of_another_run_says_in_what_it_differs(run):
+    other = config_lib.from_dict({"seed": 3, "log": {"every": 7}})
+    with pytest.raises(WorkdirError, match=r"with another config \(seed: 0 -> 3\); choose another"):
+        workdir_lib.claim(run, config_lib.to_dict(other))
+    images = {"source": {"kind": "images", "folder": "x"}, "encoder": {"dim": 3}}
+    with pytest.raises(
+        WorkdirError, match=r"source.kind: 'process' -> 'images'; .*more\)"
+    ) as error:
+        workdir_lib.claim(run, config_lib.to_dict(config_lib.from_dict(images)))
+    assert len(str(error.value)) < 700
+
+
+def test_an_experiment_made_in_code_is_known_by_its_description(tmp_path):
+    """It is claimed, held and told from others like any run; only its maker can build it."""
+    made = {"made_by": workdir_lib.MADE_IN_CODE, "name": "mine", "seed": 0}
+    workdir_lib.claim(tmp_path, made)
+    workdir_lib.claim(tmp_path, made)
+    assert workdir_lib.read_saved(tmp_path).values == made
+    for other in (made | {"seed": 1}, VALUES):
+        with pytest.raises(WorkdirError, match="holds a run with another config"):
+            workdir_lib.claim(tmp_path, other)
+    with pytest.raises(WorkdirError, match=r"was made in code, .*an.evaluate\(experiment, work"):
         workdir_lib.read_config(tmp_path)
 
 
@@ -140,10 +166,19 @@ def test_another_version_is_said(run):
 
 @pytest.mark.parametrize("left", ["checkpoints", "metrics.jsonl", "eval.json"])
 def test_traces_of_a_run_without_its_config_are_refused(tmp_path, left):
-    (tmp_path / left).mkdir() if left == "checkpoints" else (tmp_path / left).touch()
+    if left == "checkpoints":
+        (tmp_path / left / "4").mkdir(parents=True)
+    else:
+        (tmp_path / left).touch()
     with pytest.raises(WorkdirError, match=f"has {left} but no config.json; put it back"):
-        workdir_lib.claim(tmp_path, CONFIG)
+        workdir_lib.claim(tmp_path, VALUES)
     assert os.listdir(tmp_path) == [left]
+
+
+def test_a_save_in_a_folder_that_was_removed_is_no_trace_of_a_run(tmp_path):
+    (tmp_path / "checkpoints" / "4.orbax-checkpoint-tmp" / "state").mkdir(parents=True)
+    workdir_lib.claim(tmp_path, CONFIG)
+    assert workdir_lib.read_config(tmp_path) == CONFIG
 
 
 # --- names that are taken ---
@@ -166,14 +201,14 @@ FOLDERS = ["checkpoints", "tensorboard", "figures"]
 def test_a_name_of_a_file_that_is_taken(tmp_path, name, take, kind):
     take(tmp_path / name)
     with pytest.raises(WorkdirError, match=f"{name} is {kind}, expected a file; move it away"):
-        workdir_lib.claim(tmp_path, CONFIG)
+        workdir_lib.claim(tmp_path, VALUES)
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_a_name_of_a_folder_that_is_taken(tmp_path, name):
     (tmp_path / name).touch()
     with pytest.raises(WorkdirError, match=f"{name} is a file, expected a folder; move it away"):
-        workdir_lib.claim(tmp_path, CONFIG)
+        workdir_lib.claim(tmp_path, VALUES)
 
 
 def test_readers_do_not_wait_for_a_pipe(tmp_path):
@@ -202,9 +237,9 @@ def test_what_may_not_be_read_is_said(run, monkeypatch):
         workdir_lib.hold(run).__enter__()
 
 
-def test_runs_are_found_here_or_one_level_below(tmp_path):
+def test_runs_are_found_here_and_one_level_below(tmp_path):
     for name in ("b", "a"):
-        workdir_lib.claim(tmp_path / name, CONFIG)
+        workdir_lib.claim(tmp_path / name, VALUES)
     (tmp_path / "figures").mkdir()
     assert workdir_lib.find_runs([tmp_path]) == [tmp_path / "a", tmp_path / "b"]
     assert workdir_lib.find_runs([tmp_path / "b"]) == [tmp_path / "b"]
@@ -213,6 +248,9 @@ def test_runs_are_found_here_or_one_level_below(tmp_path):
     assert workdir_lib.find_runs([tmp_path]) == [tmp_path / "a", tmp_path / "b"]
     with pytest.raises(WorkdirError, match="holds no run"):
         workdir_lib.find_runs([tmp_path / "b", tmp_path / "figures"])
+    # Neither are those below a folder in which somebody has trained another run.
+    workdir_lib.claim(tmp_path, CONFIG)
+    assert workdir_lib.find_runs([tmp_path]) == [tmp_path, tmp_path / "a", tmp_path / "b"]
 
 
 # --- eval.json ---
@@ -353,7 +391,7 @@ def test_a_folder_is_held_by_one_thread_at_a_time_and_removed_if_it_stays_empty(
         thread.join()
         assert f"{folder} is in use by process {os.getpid()}" in failures[0]
     assert os.listdir(tmp_path) == []
-    with workdir_lib.claimed(folder, Config(), ""):
+    with workdir_lib.claimed(folder, VALUES, ""):
         pass
     assert os.listdir(folder) == ["config.json"]
 
@@ -367,3 +405,14 @@ def test_a_report_may_be_written_while_a_run_is_held(tmp_path):
 def test_errors_of_the_body_pass_through(tmp_path):
     with pytest.raises(OSError, match="of the body"), workdir_lib.hold(tmp_path):
         raise OSError("of the body")
+
+
+def test_a_path_that_no_file_system_takes_is_said_in_a_line():
+    path = Path("y" * 300)
+    with (
+        pytest.raises(WorkdirError, match="can't be written: File name too long; choose another"),
+        workdir_lib.hold(path),
+    ):
+        pass
+    with pytest.raises(WorkdirError, match="can't be read: File name too long"):
+        workdir_lib.find_runs([path])

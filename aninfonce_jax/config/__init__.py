@@ -7,7 +7,6 @@ numpy, so that `--help` and a bad flag answer at once.
 """
 
 import dataclasses
-import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -20,6 +19,8 @@ from aninfonce_jax.config.checks import check_backend, check_devices
 from aninfonce_jax.config.parse import (
     KIND,
     Leaf,
+    check_used,
+    default_kind,
     default_section,
     fields_used,
     leaves,
@@ -53,6 +54,8 @@ __all__ = [
 
 # A warm-up that does not fit into its run takes the first of so many steps.
 _STEPS_PER_WARMUP_STEP = 10
+# Deeper than any section: values that hold themselves are not followed without end.
+_DEPTH = 8
 # Sections and fields that may differ when a run is resumed: they change what is written
 # down, or on how many devices, but not the result.
 _FREE_ON_RESUME = (
@@ -158,8 +161,16 @@ def resolve(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved
     for section in section_types():
         if f"{section}.{KIND}" in overrides or (section == "objective" and "compare" in overrides):
             _drop_unused(whole, section, overrides)
+    if f"source.{KIND}" in overrides and isinstance(whole.get("eval"), dict):
+        unused = checks.unused_evaluation(overrides[f"source.{KIND}"])
+        whole["eval"] = {k: v for k, v in whole["eval"].items() if k not in unused}
     for name, value in overrides.items():
         _set(whole, name, value)
+    if _items(whole.get("compare")) and f"objective.{KIND}" in overrides:
+        raise ConfigError(
+            f"objective.{KIND}={shown(overrides[f'objective.{KIND}'])} has no use beside "
+            f"compare={shown(whole['compare'])}; to train it alone, add --config.compare="
+        )
     runs, notes = {}, []
     for name, run in _parse_runs(whole).items():
         runs[name], note = _with_short_warmup(run)
@@ -232,15 +243,9 @@ def _parse_runs(values: dict[str, Any]) -> dict[str, Config]:
     if not compared:
         config: Config = parse_section(Config, values)
         return {config.objective.kind: config}
-    section = section_types()["objective"]
     given = values.get("objective", {})
-    if not isinstance(given, Mapping):
-        parse_section(section, given, "objective.")  # raises
-    usable = fields_used(section, compared)
-    for key in given:
-        if key not in usable:
-            # Says who would have a use for it.
-            parse_section(section, {KIND: compared[0], key: given[key]}, "objective.")
+    section = section_types()["objective"]
+    check_used(section, compared, given, "objective.", f"compare={compared}")
     runs: dict[str, Config] = {}
     for kind in compared:
         used = fields_used(section, [kind])
@@ -250,17 +255,34 @@ def _parse_runs(values: dict[str, Any]) -> dict[str, Config]:
 
 
 def _drop_unused(whole: dict[str, Any], section: str, overrides: Mapping[str, Any]) -> None:
-    """Drops from a section what its new kinds have no use for."""
-    given = whole.get(section)
+    """Drops from a file's section what only its old kinds, not the new ones, have a use for.
+
+    What has the old kind's default goes too: files spell out all of them, and the new kind has
+    its own. A key that the file's kinds have no use for is an error of the file, and stays.
+    """
+    given = whole.get(section, {})
     if not isinstance(given, Mapping):
         return
-    kind = overrides.get(f"{section}.{KIND}", given.get(KIND))
-    kinds = [kind] if kind is not None else []
+    types = section_types()[section]
+    old = [given.get(KIND, default_kind(types))]
+    new = [overrides.get(f"{section}.{KIND}", old[0])]
     if section == "objective":
-        kinds = list(overrides.get("compare", whole.get("compare", ()))) or kinds
-    usable = fields_used(section_types()[section], kinds)
-    if usable:
-        whole[section] = {key: value for key, value in given.items() if key in usable}
+        old += _items(whole.get("compare"))
+        new = _items(overrides.get("compare", whole.get("compare"))) or new
+    defaults, used = fields_used(types, old[:1]), fields_used(types, new)
+    dropped = fields_used(types, old)
+    whole[section] = {
+        key: value
+        for key, value in given.items()
+        if key == KIND
+        or key not in dropped
+        or (key in used and shown(value) != shown(defaults.get(key)))
+    }
+
+
+def _items(values: Any) -> list[Any]:
+    """Returns the items of a list; [] of anything else, which its own check will refuse."""
+    return list(values) if isinstance(values, list | tuple) else []
 
 
 def _with_short_warmup(config: Config) -> tuple[Config, list[str]]:
@@ -277,23 +299,31 @@ def _with_short_warmup(config: Config) -> tuple[Config, list[str]]:
     return dataclasses.replace(config, optimizer=optimizer), [note]
 
 
-def _plain(values: Any) -> dict[str, Any]:
+def _plain(values: Any, depth: int = 0) -> dict[str, Any]:
     """Returns a copy of nested values as plain dictionaries, to be changed."""
     if isinstance(values, ConfigDict):
         values = values.to_dict()
     if not isinstance(values, Mapping):
         raise ConfigError(f"a config must be a section with keys, got {shown(values)}")
     return {
-        key: _plain(value) if isinstance(value, Mapping | ConfigDict) else value
+        key: _plain(value, depth + 1)
+        if isinstance(value, Mapping | ConfigDict) and depth < _DEPTH
+        else value
         for key, value in values.items()
     }
 
 
 def _set(whole: dict[str, Any], name: str, value: Any) -> None:
     *sections, key = name.split(".")
-    functools.reduce(lambda inside, section: inside.setdefault(section, {}), sections, whole)[
-        key
-    ] = value
+    inside: Any = whole
+    for depth, section in enumerate(sections, start=1):
+        inside = inside.setdefault(section, {})
+        if not isinstance(inside, dict):
+            raise ConfigError(
+                f"config.{'.'.join(sections[:depth])} must be a section with keys, "
+                f"got {shown(inside)}"
+            )
+    inside[key] = value
 
 
 def _result_values(config: Config) -> dict[str, Any]:

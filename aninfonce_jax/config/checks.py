@@ -77,15 +77,22 @@ def _require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def unused_evaluation(source_kind: str) -> dict[str, str]:
+    """Returns the keys of `eval` that a kind of source has no use for, and what they need."""
+    known = KNOWN.get(source_kind, ()) if isinstance(source_kind, str) else ()
+    needs = {field.name: field.metadata["needs"] for field in dataclasses.fields(schema.EvalConfig)}
+    return {name: need for name, need in needs.items() if need and need not in known}
+
+
 def _check_evaluation(config: Config) -> None:
     """Checks that what is set for the evaluation has a use."""
-    known = KNOWN[config.source.kind]
-    for field in dataclasses.fields(config.eval):
-        needs, value = field.metadata["needs"], getattr(config.eval, field.name)
+    kind, usual = config.source.kind, schema.EvalConfig()
+    for name, needs in unused_evaluation(kind).items():
+        value = getattr(config.eval, name)
         _require(
-            not needs or needs in known or value == field.default,
-            f"eval.{field.name}={value!r} has no use with source.kind={config.source.kind!r}, of "
-            f"which {' and '.join(known)} are known and {needs} are not; leave it out",
+            value == getattr(usual, name),
+            f"eval.{name}={value!r} has no use with source.kind={kind!r}, of which "
+            f"{' and '.join(KNOWN[kind])} are known and {needs} are not; leave it out",
         )
 
 

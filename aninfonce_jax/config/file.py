@@ -28,7 +28,7 @@ def split_variant(name: str) -> tuple[str, str | None]:
 
 
 def load_config(name: str) -> Mapping[str, Any]:
-    """Returns what get_config() of FILE[:VARIANT] returns, as plain values.
+    """Returns what get_config() of FILE[:VARIANT] returns.
 
     config_flags can load files too, but through a call that newer Pythons removed, and
     with a traceback where a line would do.
@@ -48,8 +48,6 @@ def load_config(name: str) -> Mapping[str, Any]:
     try:
         spec.loader.exec_module(module)
         config = _call(module, variant)
-        if isinstance(config, ConfigDict):
-            return dict(config.to_dict())
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     except KeyboardInterrupt:  # of the user, as far as one can tell
@@ -63,7 +61,7 @@ def load_config(name: str) -> Mapping[str, Any]:
         raise ConfigError(
             f"{file} failed to load: {type(error).__name__}: {_message(error)}"
         ) from error
-    if not isinstance(config, Mapping):
+    if not isinstance(config, Mapping | ConfigDict):
         raise ConfigError(f"{file}: get_config() must return a ConfigDict, got {shown(config)}")
     return config
 
@@ -75,9 +73,13 @@ def _find(file: str) -> Path:
     as long as no file of one's own has that path.
     """
     given = Path(file)
-    candidates = [given]
+    # An empty name is no file; as a path it would be the current folder.
+    candidates = [given] if file else []
     if given.parent in (Path(), Path("configs")) and given.name:
-        candidates.append(_SHIPPED_CONFIGS / (given.name if given.suffix else f"{given.name}.py"))
+        shipped = _SHIPPED_CONFIGS / (given.name if given.suffix else f"{given.name}.py")
+        # A folder of that name, of one's own runs perhaps, does not hide a shipped config.
+        hidden = os.path.isdir(given) and os.path.isfile(shipped)
+        candidates = [shipped] if hidden else [given, shipped]
     for path in candidates:
         try:
             found = path.stat()

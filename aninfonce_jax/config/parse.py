@@ -8,11 +8,18 @@ import dataclasses
 import functools
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Union
 
 from aninfonce_jax.config.schema import Comparison, Config, ConfigError
-from aninfonce_jax.config.values import nearest, parse_value, read_text, shown, type_name
+from aninfonce_jax.config.values import (
+    check_length,
+    nearest,
+    parse_value,
+    read_text,
+    shown,
+    type_name,
+)
 
 KIND = "kind"
 
@@ -28,6 +35,7 @@ class Leaf:
       help: what it means.
       kinds: of its section that have it; () for a section without kinds.
       field: of the dataclass.
+      others: kinds that have another default, with theirs.
     """
 
     name: str
@@ -36,6 +44,7 @@ class Leaf:
     help: str
     kinds: tuple[str, ...]
     field: dataclasses.Field[Any]
+    others: tuple[tuple[tuple[str, ...], Any], ...] = ()
 
 
 def classes_of(section: Any) -> tuple[Any, ...]:
@@ -65,7 +74,10 @@ def leaves() -> dict[str, Leaf]:
                     known, kinds=known.kinds + leaf.kinds, type=f"{known.type}|{leaf.type}"
                 )
             else:
-                found[leaf.name] = dataclasses.replace(known, kinds=known.kinds + leaf.kinds)
+                other = ((leaf.kinds, leaf.default),) if leaf.default != known.default else ()
+                found[leaf.name] = dataclasses.replace(
+                    known, kinds=known.kinds + leaf.kinds, others=known.others + other
+                )
     return found
 
 
@@ -75,7 +87,8 @@ def _leaves(cls: Any, prefix: str, kinds: tuple[str, ...]) -> Iterator[Leaf]:
         sections = classes_of(field.type)
         for section in sections:
             yield from _leaves(section, f"{name}.", kinds_of(section) or kinds)
-        if not sections:
+        # A list of sections can't be written on a command line.
+        if not sections and _section_item(field.type) is None:
             meaning = field.metadata["help"]
             yield Leaf(name, field.default, type_name(field.type), meaning, kinds, field)
 
@@ -113,9 +126,7 @@ def parse_section(section: Any, values: Any, prefix: str = "") -> Any:
         for, a wrong type, or a value out of range.
     """
     if not isinstance(values, Mapping):
-        raise ConfigError(
-            f"config.{prefix.removesuffix('.')} must be a section with keys, got {shown(values)}"
-        )
+        raise ConfigError(_no_section(prefix, values))
     cls = _class_for(section, values, prefix)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     parsed = {}
@@ -126,16 +137,19 @@ def parse_section(section: Any, values: Any, prefix: str = "") -> Any:
         if classes_of(fields[key].type):
             parsed[key] = parse_section(fields[key].type, value, f"{name}.")
         elif item := _section_item(fields[key].type):
-            parsed[key] = _parse_list(item, value, name)
+            parsed[key] = _parse_list(item, fields[key], value, name)
         else:
             parsed[key] = parse_value(name, fields[key], value)
     return cls(**parsed)
 
 
-def _parse_list(item: Any, values: Any, name: str) -> tuple[Any, ...]:
+def _parse_list(
+    item: Any, field: dataclasses.Field[Any], values: Any, name: str
+) -> tuple[Any, ...]:
     """Returns the typed sections of a list of them."""
-    if not isinstance(values, (list, tuple)):
+    if not isinstance(values, list | tuple):
         raise ConfigError(f"config.{name} must be a list of sections, got {shown(values)}")
+    check_length(name, field, values)
     return tuple(parse_section(item, x, f"{name}[{i}].") for i, x in enumerate(values))
 
 
@@ -151,7 +165,7 @@ def _class_for(section: Any, values: Mapping[str, Any], prefix: str) -> Any:
     classes = classes_of(section)
     if len(classes) == 1 and not kinds_of(classes[0]):
         return classes[0]
-    kind = values.get(KIND, _default_kind(classes[0]))
+    kind = values.get(KIND, default_kind(section))
     for cls in classes:
         if isinstance(kind, str) and kind in kinds_of(cls):
             return cls
@@ -159,37 +173,83 @@ def _class_for(section: Any, values: Mapping[str, Any], prefix: str) -> Any:
     raise ConfigError(f"config.{prefix}{KIND} must be one of {', '.join(every)}; got {shown(kind)}")
 
 
-def _default_kind(cls: Any) -> str:
-    kinds = [field.default for field in dataclasses.fields(cls) if field.name == KIND]
-    return str(kinds[0])
+def default_kind(section: Any) -> str:
+    """Returns the kind of a section that names none: that of its first class."""
+    fields = dataclasses.fields(classes_of(section)[0])
+    return str(next(field.default for field in fields if field.name == KIND))
 
 
 def _unknown(section: Any, cls: Any, values: Mapping[str, Any], prefix: str, key: object) -> str:
     """Returns what to say of a key that a section does not have."""
     own = [field.name for field in dataclasses.fields(cls)]
-    users = [
-        kind
-        for other in classes_of(section)
-        if key in {field.name for field in dataclasses.fields(other)}
-        for kind in kinds_of(other)
-    ]
-    name = f"{prefix}{key}"
+    users = _users(section, key)
     if not users:
-        known = [f"{prefix}{field}" for field in own]
-        return f"unknown config key {shown(name)}; {nearest(name, known)}"
-    kind = values.get(KIND, _default_kind(classes_of(section)[0]))
+        return _unknown_everywhere(prefix, key, own)
+    kind = values.get(KIND, default_kind(section))
+    return _not_used(f"{prefix}{KIND}={kind!r}", f"{kind!r} has", prefix, key, users, own)
+
+
+def check_used(
+    section: Any, kinds: Sequence[str], values: Any, prefix: str, chosen_by: str
+) -> None:
+    """Checks that at least one of several kinds has a use for every key of a section.
+
+    Args:
+      section: the union of its kinds' dataclasses.
+      kinds: those that are chosen.
+      values: of the section, by key.
+      prefix: the section's dotted name, with a dot behind it.
+      chosen_by: what names the kinds, for the user.
+
+    Raises:
+      ConfigError: values that are no section, an unknown key, or one without a use.
+    """
+    if not isinstance(values, Mapping):
+        raise ConfigError(_no_section(prefix, values))
+    own = list(fields_used(section, kinds))
+    for key in values:
+        if key in own:
+            continue
+        users = _users(section, key)
+        if not users:
+            raise ConfigError(_unknown_everywhere(prefix, key, own))
+        raise ConfigError(_not_used(chosen_by, "they have", prefix, key, users, own))
+
+
+def _no_section(prefix: str, values: object) -> str:
+    return f"config.{prefix.removesuffix('.')} must be a section with keys, got {shown(values)}"
+
+
+def _users(section: Any, key: object) -> list[str]:
+    """Returns the kinds of a section that have a key."""
+    return [
+        kind
+        for cls in classes_of(section)
+        if key in {field.name for field in dataclasses.fields(cls)}
+        for kind in kinds_of(cls)
+    ]
+
+
+def _unknown_everywhere(prefix: str, key: object, own: Iterable[str]) -> str:
+    name = f"{prefix}{key}"
+    return f"unknown config key {shown(name)}; {nearest(name, [f'{prefix}{x}' for x in own])}"
+
+
+def _not_used(
+    by: str, who_has: str, prefix: str, key: object, users: Iterable[str], own: Iterable[str]
+) -> str:
     has = ", ".join(field for field in own if field != KIND) or "none"
     return (
-        f"config key {shown(name)} is not used by {prefix}{KIND}={kind!r}, only by "
-        f"{', '.join(users)}; {kind!r} has the keys: {has}"
+        f"config key {shown(f'{prefix}{key}')} is not used by {by}, only by {', '.join(users)}; "
+        f"{who_has} the keys: {has}"
     )
 
 
-def fields_used(section: Any, kinds: Iterable[str]) -> set[str]:
-    """Returns the keys that at least one of some kinds of a section has."""
-    wanted = set(kinds)
+def fields_used(section: Any, kinds: Iterable[object]) -> dict[str, Any]:
+    """Returns the keys that at least one of some kinds of a section has, with a default."""
+    wanted = {kind for kind in kinds if isinstance(kind, str)}
     return {
-        field.name
+        field.name: field.default
         for cls in classes_of(section)
         if wanted & set(kinds_of(cls))
         for field in dataclasses.fields(cls)

@@ -190,9 +190,7 @@ class MLPConfig:
         _count(1),
         max_items=_LAYERS,
     )
-    dim: int = _field(
-        0, "dimension d of the embeddings; 0: the number of latent factors", _count(0)
-    )
+    dim: int = _field(0, "dimension of the embeddings; 0: the number of latent factors", _count(0))
     activation: Literal["leaky_relu", "relu", "gelu", "silu"] = _field(
         "leaky_relu", "nonlinearity of the encoder (leaky slope 0.01)"
     )

@@ -73,12 +73,19 @@ def parse_value(name: str, field: dataclasses.Field[Any], value: Any) -> Any:
     if typing.get_origin(field.type) is tuple:
         if not isinstance(value, (list, tuple)):
             raise ConfigError(f"config.{name} must be a tuple, got {shown(value)}")
-        most = field.metadata["max_items"]
-        if len(value) > most:
-            raise ConfigError(f"config.{name} must have at most {most} items, got {len(value)}")
+        check_length(name, field, value)
         item = typing.get_args(field.type)[0]
         return tuple(_parse_one(f"{name}[{i}]", item, limits, x) for i, x in enumerate(value))
     return _parse_one(name, field.type, limits, value)
+
+
+def check_length(
+    name: str, field: dataclasses.Field[Any], values: list[Any] | tuple[Any, ...]
+) -> None:
+    """Raises ConfigError if there are more items than a field may hold."""
+    most = field.metadata["max_items"]
+    if len(values) > most:
+        raise ConfigError(f"config.{name} must have at most {most} items, got {len(values)}")
 
 
 def _parse_one(name: str, expected: Any, limits: Range | None, value: Any) -> Any:

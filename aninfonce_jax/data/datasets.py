@@ -13,7 +13,7 @@ from aninfonce_jax.data.headers import MAX_FILE_BYTES
 from aninfonce_jax.data.source import DataError, Example, ImageSource, check_folder, read_file
 from aninfonce_jax.data.tfds_source import TfdsSource, open_builder
 
-# What is taken for a picture. Formats that are not read are among them, so that such a file is
+# What is taken for an image. Formats that are not read are among them, so that such a file is
 # complained of and not passed over; its content decides, whatever its name.
 IMAGE_SUFFIXES = (
     *(".jpeg", ".jpg", ".jpe", ".jfif", ".png", ".apng", ".webp", ".bmp", ".dib"),

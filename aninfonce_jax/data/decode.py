@@ -1,10 +1,10 @@
 """Image files, or pixels of any size, to uint8 pixels of one size.
 
-JPEG goes through libjpeg-turbo, which scales while it decodes where the picture is much larger
+JPEG goes through libjpeg-turbo, which scales while it decodes where the image is much larger
 than wanted; PNG, WebP and BMP go through Pillow, which is told which of them it is. Of an
-animation the first picture is taken. Colours follow Pillow's `convert`: an alpha channel is
+animation the first image is taken. Colours follow Pillow's `convert`: an alpha channel is
 dropped, greyscale is repeated, colour profiles are not applied. Neither is the rotation that
-cameras note in EXIF: ImageNet's pictures, and what TFDS makes of them, come without.
+cameras note in EXIF: ImageNet's images, and what TFDS makes of them, come without.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from aninfonce_jax.data.headers import (
 Fit = Literal["crop", "squash"]
 
 # Scaling by less than 2 inside the decoder costs more than it saves: not all factors are
-# vectorised. From about here on the smaller picture makes up for it.
+# vectorised. From about here on the smaller image makes up for it.
 _LEAST_SCALING = 1.5
 # Up to this ratio two taps of linear interpolation still see almost every pixel.
 _LARGEST_LINEAR_RATIO = 1.6
@@ -46,7 +46,7 @@ class Decoder:
       size: height and width of the result.
       channels: 3 for RGB, 1 for greyscale.
       fit: "crop" resizes the short side and keeps the centre; "squash" keeps the whole
-        picture and gives up its proportions.
+        image and gives up its proportions.
       max_pixels: how many pixels a file may claim to have.
     """
 
@@ -89,7 +89,7 @@ def decode(
     Args:
       data: the file.
       channels: 3 for RGB, 1 for greyscale.
-      least_size: the picture may come out smaller than it is, with both sides at least this;
+      least_size: the image may come out smaller than it is, with both sides at least this;
         0 for its own size.
       max_pixels: how many pixels the file may claim.
 

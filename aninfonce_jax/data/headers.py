@@ -16,10 +16,10 @@ Format = Literal["JPEG", "PNG", "WEBP", "BMP"]
 
 ACCEPTED = "JPEG, PNG, WebP or BMP"
 
-# 8192 x 8192, above ImageNet's largest picture. Decoding takes up to 16 bytes a pixel for a
+# 8192 x 8192, above ImageNet's largest image. Decoding takes up to 16 bytes a pixel for a
 # moment, so that a thread never needs more than 1 GiB.
 MAX_PIXELS = 2**26
-# Of the file itself. The largest picture takes as much uncompressed.
+# Of the file itself. The largest image takes as much uncompressed.
 MAX_FILE_BYTES = 2**28 + 2**16
 
 # The most pixels that a byte can stand for.
@@ -72,8 +72,8 @@ class Header:
 
     Attributes:
       format: as Pillow calls it.
-      width: of the picture, in pixels.
-      height: of the picture, in pixels.
+      width: of the image, in pixels.
+      height: of the image, in pixels.
       plain: whether every reader makes 8-bit RGB or grey of it, with no alpha, palette or CMYK.
     """
 
@@ -88,7 +88,7 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
 
     Args:
       data: the file.
-      max_pixels: how many pixels the picture may have.
+      max_pixels: how many pixels the image may have.
 
     Raises:
       CorruptImageError: the format is not accepted, the file is not whole, or it claims more
@@ -99,7 +99,7 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
     if len(data) > MAX_FILE_BYTES:
         raise CorruptImageError(
             f"an image file may have {MAX_FILE_BYTES:,} bytes, got {len(data):,}; "
-            "save the picture again as JPEG or PNG"
+            "save the image again as JPEG or PNG"
         )
     try:
         header = _parse(data)
@@ -154,10 +154,10 @@ _START_OF_SCAN = 0xDA
 # The frame headers: all of 0xC0 to 0xCF but tables (C4, CC) and a reserved one (C8).
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _SEQUENTIAL = (0xC0, 0xC1)
-# EXIF, colour profiles, further pictures, comments. JFIF (E0) and Adobe's (EE) say how the
+# EXIF, colour profiles, further images, comments. JFIF (E0) and Adobe's (EE) say how the
 # colours are stored.
 _METADATA = frozenset(range(0xE1, 0xF0)) - {0xEE} | {0xFE}
-# A progressive picture has about ten scans. Each passes over all of it, so that many small ones
+# A progressive image has about ten scans. Each passes over all of it, so that many small ones
 # would keep a decoder busy for hours.
 _MAX_SCANS = 100
 # Before the frame header; the largest colour profile takes 255. Bounds the search in a file
@@ -183,7 +183,7 @@ def _parse_jpeg(data: bytes) -> Header:
         scans = data.count(b"\xff\xda")
         if scans > _MAX_SCANS:
             raise CorruptImageError(
-                f"a JPEG may have {_MAX_SCANS} scans, got {scans:,}; save the picture again"
+                f"a JPEG may have {_MAX_SCANS} scans, got {scans:,}; save the image again"
             )
     return Header("JPEG", width, height, plain=components in (1, 3))
 
@@ -219,7 +219,7 @@ def _jpeg_segments(data: bytes) -> Iterator[tuple[int, int, int]]:
 # --- PNG ---
 
 # All that pixels are made of, transparency being dropped. The others hold text and colour
-# profiles, which may be compressed and unpack to anything, or further pictures.
+# profiles, which may be compressed and unpack to anything, or further images.
 _PNG_PIXEL_CHUNKS = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 
 
@@ -294,7 +294,7 @@ def _parse_bmp(data: bytes) -> Header:
         compression = 0
     else:
         width, height, _, bits, compression = struct.unpack_from("<iiHHI", data, 18)
-    # A picture that is stored from its top has a negative height.
+    # An image that is stored from its top has a negative height.
     height = abs(height)
     if width < 0:
         raise CorruptImageError(f"not a readable image: a BMP of width {width}")

@@ -4,7 +4,7 @@
     pair.without, pair.applied, pair.strengths
 
 Every image is shown twice, once without and once with the operation. So both classes are
-equally frequent and the picture itself tells nothing. For a probe split the images, not the
+equally frequent and the image itself tells nothing. For a probe split the images, not the
 views, into training, validation and test: both views of an image belong in the same set.
 
 The publication does not say how its examples were made. Here are two choices to make.

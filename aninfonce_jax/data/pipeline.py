@@ -194,7 +194,7 @@ class Batches(Iterator[ImageBatch]):
             if _DEAD_WORKER not in str(error):
                 raise
             raise DataError(
-                f"{self._name}: a process that loads pictures was ended from outside, such as for "
+                f"{self._name}: a process that loads images was ended from outside, such as for "
                 f"want of memory ({error}); the same command goes on, maybe with fewer workers"
             ) from error
         self.position += 1
@@ -251,7 +251,7 @@ class _Threads(ThreadPoolExecutor):
 
     def share(self, load: Callable[[range], dict[int, str]], rows: int) -> dict[int, str]:
         """Calls `load` with a part of the rows in each thread; joins what it returns."""
-        # Large parts: handing small pictures over singly would take longer than they do.
+        # Large parts: handing small images over singly would take longer than they do.
         size = max(1, -(-rows // self.count))
         parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
         joined: dict[int, str] = {}

@@ -274,7 +274,7 @@ def _serialize(fields: Mapping[str, bytes | int]) -> bytes:
 def _encode(image: np.ndarray | bytes, target: Target) -> bytes:
     """Returns an image file that any TFDS reader can decode to the shape it was promised."""
     if isinstance(image, bytes):
-        # The smallest picture that the decoder can make: all data is read, little computed.
+        # The smallest image that the decoder can make: all data is read, little computed.
         decode(image, least_size=1)
         kept = ("JPEG",) if target.encoding == "jpeg" else ("JPEG", "PNG")
         header = read_header(image)
@@ -291,11 +291,11 @@ def _encode(image: np.ndarray | bytes, target: Target) -> bytes:
 
 def _compress(pixels: np.ndarray, encoding: Encoding) -> bytes:
     buffer = io.BytesIO()
-    picture = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
+    image = Image.fromarray(pixels[:, :, 0] if pixels.shape[2] == 1 else pixels)
     if encoding == "png":
-        picture.save(buffer, "PNG")
+        image.save(buffer, "PNG")
     else:
-        picture.save(buffer, "JPEG", quality=100, subsampling=0)
+        image.save(buffer, "JPEG", quality=100, subsampling=0)
     return buffer.getvalue()
 
 

@@ -57,7 +57,7 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate
             experiment.objective,
             experiment.batch_size,
             findings.embeddings,
-            loss=scores["loss"],
+            loss=scores["loss"] if held_out.exist else None,
             loss_floor=scores.get("loss_floor"),
             r2=scores.get("r2"),
         )
@@ -91,19 +91,20 @@ def evaluate_workdir(
       evaluated_with: in what the evaluation differs from the run's own, for the report.
 
     Raises:
-      WorkdirError: if the folder holds no run, or another one.
+      WorkdirError: if the folder holds no run, another one, or one that has not saved a
+        checkpoint yet.
       CheckpointError: if no checkpoint is whole, or its scores must not replace those there.
-      FileNotFoundError: if the run has not saved a checkpoint yet.
+      OSError: if the scores can't be written.
     """
     with workdir_lib.hold(workdir):
         workdir_lib.check_entries(workdir)
         config_hash = workdir_lib.read_saved(workdir).hash
         if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
-            raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
-        with loop.open_checkpoints(workdir, experiment, run=config_hash) as checkpoints:
+            raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
+        with loop.open_checkpoints(workdir, experiment, placement, run=config_hash) as checkpoints:
             restored = checkpoints.restore_latest(loop.abstract_state(experiment, placement))
         if restored is None:
-            raise FileNotFoundError(f"{workdir} has no checkpoint yet; train it first")
+            raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
         for problem in restored.problems:
             warn(problem)
         _check_replaces(workdir, config_hash, restored)

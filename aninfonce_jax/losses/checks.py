@@ -13,6 +13,14 @@ from jax.typing import ArrayLike, DTypeLike
 
 from aninfonce_jax.types import Array
 
+_LONGEST_SHOWN = 60
+
+
+def shown(value: Any) -> str:
+    """Returns a value for a message: on one line, and not too long."""
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
+
 
 def as_array(name: str, value: ArrayLike) -> Array:
     """Returns `value` as an array, in the dtype that JAX gives it.
@@ -22,10 +30,10 @@ def as_array(name: str, value: ArrayLike) -> Array:
     """
     try:
         return jnp.asarray(value)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
             f"{name} must be an array of numbers, got a {type(value).__name__} that can't be "
-            f"made one; rows of unequal length, strings and None can't"
+            f"made one; rows of unequal length, masked arrays, strings and None can't"
         ) from error
 
 
@@ -48,6 +56,15 @@ def embeddings(name: str, value: ArrayLike) -> Array:
         )
     if 0 in x.shape:
         raise ValueError(f"{name} must not be empty, got shape {x.shape}")
+    return x
+
+
+def check_not_explicit(name: str, x: Array) -> None:
+    """Refuses an array that is spread over explicit axes of a mesh.
+
+    Raises:
+      ValueError: it is.
+    """
     # Of explicit axes only; others, and those of a mapped function, are not part of a type.
     spec = jax.typeof(x).sharding.spec
     if any(axis is not None for axis in spec):
@@ -56,7 +73,6 @@ def embeddings(name: str, value: ArrayLike) -> Array:
             f"of such rows with each other is an error to JAX; use an.over_mesh, or make the mesh "
             f"with axis_types=(jax.sharding.AxisType.Auto,)"
         )
-    return x
 
 
 def whole_number(name: str, value: Any, kind: str = "an int") -> int:
@@ -94,13 +110,14 @@ def precision(value: Any) -> lax.Precision:
     Raises:
       ValueError: what is none.
     """
+    names = ", ".join(member.name for member in lax.Precision)
+    message = f"precision must be a jax.lax.Precision, {names}, got {shown(value)}"
+    if not (value is None or isinstance(value, str | lax.Precision)):
+        raise ValueError(message)
     try:
         return lax.Precision(value)
     except ValueError as error:
-        names = ", ".join(member.name for member in lax.Precision)
-        raise ValueError(
-            f"precision must be a jax.lax.Precision, {names}, got {value!r}"
-        ) from error
+        raise ValueError(message) from error
 
 
 # --- Parameters of the losses ---
@@ -203,6 +220,7 @@ def _positive(name: str, value: ArrayLike, dtype: DTypeLike) -> Array:
                 f"units, for example the softplus or exp of a free parameter"
             )
         _check_range(name, concrete, dtype)
+        value = concrete
     return jnp.asarray(value).astype(dtype)
 
 

@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
 
 from aninfonce_jax.losses import checks
-from aninfonce_jax.losses.scale import AxisName
+from aninfonce_jax.losses.plan import AxisName
 from aninfonce_jax.types import LossOutput
 
 
@@ -21,7 +21,8 @@ def over_mesh(
     """Returns `loss` for global arrays, computed by every device on its own rows.
 
     Use it inside `jit`, where the encoder is partitioned automatically, and differentiate
-    as if there were one device: nothing is to be averaged or rescaled.
+    as if there were one device: nothing is to be averaged or rescaled. Where there is only one,
+    the loss is computed as it would be without a mesh.
 
         loss = an.over_mesh(an.aninfonce_loss, mesh, "data")
         out = loss(view1, view2, concentration)
@@ -53,12 +54,16 @@ def over_mesh(
         )
     axes = (axis_name,) if isinstance(axis_name, str) else axis_name
     if not isinstance(axes, tuple) or not all(isinstance(name, str) for name in axes) or not axes:
-        raise TypeError(f"axis_name must be a string or a tuple of strings, got {axis_name!r}")
+        raise TypeError(
+            f"axis_name must be a string or a tuple of strings, got {checks.shown(axis_name)}"
+        )
     missing = [name for name in axes if name not in mesh.axis_names]
     if missing:
         raise ValueError(
             f"axis_name must name axes of the mesh, {list(mesh.axis_names)}, got {missing[0]!r}"
         )
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axis_name must name each axis once, got {axis_name!r}")
     devices = math.prod(mesh.shape[name] for name in axes)
     rows: Any = P(axis_name)
     whole: Any = P()
@@ -68,14 +73,14 @@ def over_mesh(
             raise TypeError("axis_name is set by over_mesh; leave it out of the call")
         _check_context(mesh)
         arrays = {
-            "view1": checks.as_array("view1", view1),
-            "view2": checks.as_array("view2", view2),
+            "view1": checks.embeddings("view1", view1),
+            "view2": checks.embeddings("view2", view2),
         }
         bank = keywords.get("negatives", "both")
         if bank is not None and not isinstance(bank, str):
-            arrays["negatives"] = checks.as_array("negatives", keywords.pop("negatives"))
+            arrays["negatives"] = checks.embeddings("negatives", keywords.pop("negatives"))
         for name, array in arrays.items():
-            count = array.shape[0] if array.ndim else 1
+            count = array.shape[0]
             if count % devices:
                 raise ValueError(
                     f"{name} must have rows that the {devices} devices along "

@@ -16,22 +16,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from aninfonce_jax.losses.tiles import Points
 from aninfonce_jax.types import Array, PyTree
 
 # Near the smallest number that all devices tell from zero.
 _SMALLEST_ROOTED = 1e-37
-
-
-class KeyFactors(NamedTuple):
-    """What scores need of keys.
-
-    Attributes:
-      vectors: measured from the origin, [keys, dim].
-      bias: [keys].
-    """
-
-    vectors: Array
-    bias: Array
 
 
 class Factors(NamedTuple):
@@ -62,7 +51,7 @@ class Factors(NamedTuple):
     """
 
     queries: Array
-    of_keys: Callable[[Array, PyTree], KeyFactors]
+    of_keys: Callable[[Array, PyTree], Points]
     parameters: PyTree
     query_bias: Array
     root: Array
@@ -151,11 +140,11 @@ def anisotropic_factors(
 def _factors(
     anchors: Array,
     positive: Array,
-    of_keys: Callable[[Array, PyTree], KeyFactors],
+    of_keys: Callable[[Array, PyTree], Points],
     parameters: tuple[Array, Array],
 ) -> Factors:
     """Factors of scores that treat anchors and keys alike, aᵀΛb + bias(a) + bias(b)."""
-    centred, bias = of_keys(anchors, parameters)
+    centred, bias, _ = of_keys(anchors, parameters)
     concentration = parameters[0]
     queries = centred * concentration[None, :]
     return Factors(
@@ -178,11 +167,11 @@ def _root(x: Array) -> Array:
     return jnp.sqrt(x + lax.stop_gradient(smallest - x))
 
 
-def _anisotropic_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactors:
+def _anisotropic_keys(keys: Array, parameters: tuple[Array, Array]) -> Points:
     concentration, origin = parameters
     keys = keys - origin[None, :]
     scaled = keys * concentration[None, :]
-    return KeyFactors(keys, -0.5 * jnp.sum(scaled * keys, axis=-1))
+    return Points(keys, -0.5 * jnp.sum(scaled * keys, axis=-1))
 
 
 def dot_product_factors(
@@ -226,10 +215,10 @@ def dot_product_factors(
     )
 
 
-def _unit_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactors:
-    vectors, bias = _anisotropic_keys(keys, parameters)
+def _unit_keys(keys: Array, parameters: tuple[Array, Array]) -> Points:
+    vectors, bias, _ = _anisotropic_keys(keys, parameters)
     inverse, _ = parameters
-    return KeyFactors(vectors, bias + _missing_length(keys) * inverse[0])
+    return Points(vectors, bias + _missing_length(keys) * inverse[0])
 
 
 def _missing_length(x: Array) -> Array:
@@ -239,10 +228,10 @@ def _missing_length(x: Array) -> Array:
     return jnp.where(zero, 0.5 * jnp.sum(x * x, axis=-1) - 0.5, 0)
 
 
-def _dot_product_keys(keys: Array, parameters: tuple[Array, Array]) -> KeyFactors:
+def _dot_product_keys(keys: Array, parameters: tuple[Array, Array]) -> Points:
     inverse, origin = parameters
     keys = keys - origin[None, :]
-    return KeyFactors(keys, jnp.sum(keys * (origin * inverse)[None, :], axis=-1))
+    return Points(keys, jnp.sum(keys * (origin * inverse)[None, :], axis=-1))
 
 
 def lp(a: Array, b: Array, p: float, temperature: Array) -> Array:

@@ -1,16 +1,16 @@
-"""A log-sum-exp over scores <query, key> + bias on one device, whole or tile by tile.
+"""A log-sum-exp over scores <row, key> + bias on one device, whole or tile by tile.
 
-Scores are never kept but for the whole form, which trades memory for one matrix product:
-it saves the softmax's numerators. The chunked form keeps one tile of scores at a time and
-computes it again for the gradient.
+Only the whole form keeps scores: it trades memory for one matrix product, and saves the softmax's
+numerators. The chunked form keeps one tile of scores at a time and computes it again for the
+gradient.
 
-A pair is left out where query and key have the same number; without numbers every pair
-counts. Masks are made of the numbers tile by tile. A row without any key, or whose keys all
-score -∞, has log-sum-exp -∞ and gradient zero. NaN is not hidden.
+A pair is left out where row and key have the same number; without numbers every pair counts.
+Masks are made of the numbers tile by tile. A row without any key, or whose keys all score -∞, has
+log-sum-exp -∞ and gradient zero. NaN is not hidden.
 """
 
 import functools
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -20,90 +20,70 @@ from aninfonce_jax.compat import as_varying, varying_axes
 from aninfonce_jax.types import Array, PyTree
 
 
-class Queries(NamedTuple):
+class Rows(NamedTuple):
     """Rows of a score matrix.
 
     Attributes:
-      vectors: [queries, dim].
-      number: int32 [queries], or None where no key is left out.
+      vectors: [rows, dim].
+      number: int32 [rows], or None where no pair is left out.
     """
 
     vectors: Array
-    number: Array | None
-
-
-class Keys(NamedTuple):
-    """Columns of a score matrix.
-
-    Attributes:
-      vectors: [keys, dim].
-      bias: what is added to every score of a key, [keys], or None.
-      number: int32 [keys], or None where no key is left out.
-    """
-
-    vectors: Array
-    bias: Array | None
-    number: Array | None
+    number: Array | None = None
 
 
 class Points(NamedTuple):
-    """One set of points, both rows and columns of a symmetric score matrix.
+    """Keys, or points that are each other's keys.
 
-    The score of two is <vector i, vector j> + bias i + bias j.
+    The score of a row and a key is <row, key> + bias of the key. Where points are each other's
+    keys, it is <i, j> + bias of i + bias of j. The gradient of points is of this type too.
 
     Attributes:
       vectors: [points, dim].
       bias: [points].
-      number: int32 [points]; a pair with equal numbers is left out.
+      number: int32 [points], or None where no pair is left out.
     """
 
     vectors: Array
     bias: Array
-    number: Array
+    number: Array | None = None
 
 
-class Members(NamedTuple):
-    """What the gradient of `Points` needs to know of each of them.
+class ScoredPoints(NamedTuple):
+    """Points that are each other's keys, with what their gradients need to know of each.
 
     Attributes:
       vectors: [points, dim].
       bias: [points].
-      number: int32 [points].
+      number: int32 [points], or None where no pair is left out.
       logsumexp: of the point's scores with all others, less its own bias, [points].
       cotangent: of `logsumexp`, [points].
     """
 
     vectors: Array
     bias: Array
-    number: Array
+    number: Array | None
     logsumexp: Array
     cotangent: Array
 
 
-_Points = TypeVar("_Points", Points, Members)
+_Cut = TypeVar("_Cut", Rows, Points, ScoredPoints)
 
 
 class Partial(NamedTuple):
     """A log-sum-exp in two parts, best + log(total), which can still take more keys.
 
     Attributes:
-      best: the largest score so far, [queries], without gradient; -∞ for no score.
-      total: Σ exp(score - best), [queries].
+      best: the largest score so far, [rows], without gradient; -∞ for no score.
+      total: Σ exp(score - best), [rows].
     """
 
     best: Array
     total: Array
 
 
-class KeyGradients(NamedTuple):
-    """Gradients of `Keys`: vectors [keys, dim], and bias [keys] where there is one."""
-
-    vectors: Array
-    bias: Array | None
-
-
 def logsumexp(partial: Partial) -> Array:
-    """Returns the log-sum-exp [queries] that `partial` stands for."""
+    """Returns the log-sum-exp [rows] that `partial` stands for."""
     return partial.best + jnp.log(partial.total)
 
 
@@ -114,10 +94,10 @@ def merge(a: Partial, b: Partial) -> Partial:
     return Partial(best, a.total * jnp.exp(a.best - shift) + b.total * jnp.exp(b.best - shift))
 
 
-def empty_like(queries: Queries) -> Partial:
-    """Returns the log-sum-exp over no key."""
-    row = queries.vectors[:, 0]
-    return Partial(jnp.full_like(row, -jnp.inf), jnp.zeros_like(row))
+def empty_like(rows: Rows) -> Partial:
+    """Returns the log-sum-exp of `rows` over no key."""
+    column = rows.vectors[:, 0]
+    return Partial(jnp.full_like(column, -jnp.inf), jnp.zeros_like(column))
 
 
 def vary_like(tree: PyTree, like: Array) -> PyTree:
@@ -143,11 +123,11 @@ def vary_alike(tree: PyTree) -> PyTree:
     return tree
 
 
-def mask(scores: Array, query_numbers: Array | None, key_numbers: Array | None) -> Array:
-    """Sets scores [queries, keys] to -∞ where the numbers are equal, if there are any."""
-    if query_numbers is None or key_numbers is None:
+def mask(scores: Array, row_numbers: Array | None, key_numbers: Array | None) -> Array:
+    """Sets scores [rows, keys] to -∞ where the numbers are equal, if there are any."""
+    if row_numbers is None or key_numbers is None:
         return scores
-    return jnp.where(query_numbers[:, None] == key_numbers[None, :], -jnp.inf, scores)
+    return jnp.where(row_numbers[:, None] == key_numbers[None, :], -jnp.inf, scores)
 
 
 def finite_or_zero(x: Array) -> Array:
@@ -158,193 +138,128 @@ def finite_or_zero(x: Array) -> Array:
 # --- Whole ---
 
 
-def dense_forward(queries: Queries, keys: Keys, precision: lax.Precision) -> tuple[Partial, Array]:
-    """Returns the log-sum-exp, and the numerators exp(score - best) [queries, keys]."""
-    return softmax_parts(_scores(queries, keys, precision))
+def dense_forward(rows: Rows, keys: Points, precision: lax.Precision) -> tuple[Partial, Array]:
+    """Returns the log-sum-exp, and the numerators exp(score - best) [rows, keys]."""
+    return softmax_parts(_scores(rows, keys, precision))
 
 
 def softmax_parts(scores: Array) -> tuple[Partial, Array]:
-    """Returns the log-sum-exp of each row of scores [queries, keys], and the numerators."""
+    """Returns the log-sum-exp of each row of scores [rows, keys], and the numerators."""
     best = lax.stop_gradient(jnp.max(scores, axis=-1))
     numerators = jnp.exp(scores - finite_or_zero(best)[:, None])
     return Partial(best, jnp.sum(numerators, axis=-1)), numerators
 
 
 def dense_backward(
-    queries: Queries,
-    keys: Keys,
+    rows: Rows,
+    keys: Points,
     numerators: Array,
     total: Array,
     cotangent: Array,
     precision: lax.Precision,
-) -> tuple[Array, KeyGradients]:
-    """Returns the gradients of the query vectors [queries, dim] and of the keys.
+) -> tuple[Array, Points]:
+    """Returns the gradients of the row vectors [rows, dim] and of the keys.
 
     With the numerators saved it takes two matrix products and no elementwise pass over
-    [queries, keys]: the denominators scale rows, which the small factors can carry.
+    [rows, keys]: the denominators scale rows, which the small factors can carry.
     """
     weights = jnp.where(total == 0, 0, cotangent / jnp.where(total == 0, 1, total))
     matmul = functools.partial(jnp.matmul, precision=precision)
-    d_queries = matmul(numerators, keys.vectors) * weights[:, None]
-    weighted = queries.vectors * weights[:, None]
-    if keys.bias is None:
-        return d_queries, KeyGradients(matmul(numerators.T, weighted), None)
+    d_rows = matmul(numerators, keys.vectors) * weights[:, None]
+    weighted = rows.vectors * weights[:, None]
     # The bias is the weight of a constant feature: its gradient costs one more column.
     d_keys = matmul(numerators.T, jnp.concatenate([weighted, weights[:, None]], axis=1))
-    return d_queries, KeyGradients(d_keys[:, :-1], d_keys[:, -1])
+    return d_rows, Points(d_keys[:, :-1], d_keys[:, -1])
 
 
 # --- Tile by tile ---
 
 
-def chunked_forward(
-    queries: Queries, keys: Keys, chunk_size: int, precision: lax.Precision
-) -> Partial:
+def chunked_forward(rows: Rows, keys: Points, chunk_size: int, precision: lax.Precision) -> Partial:
     """Returns the log-sum-exp with one tile [chunk_size, chunk_size] of scores at a time."""
-    count = queries.vectors.shape[0]
-    query_tiles = _query_tiles(queries, chunk_size)
-    key_tiles = _key_tiles(keys, chunk_size)
+    count = rows.vectors.shape[0]
+    row_tiles = cut_points(rows, chunk_size)
+    key_tiles = cut_points(keys, chunk_size)
 
-    def row(tile: Queries) -> Partial:
-        def add(partial: Partial, keys: Keys) -> tuple[Partial, None]:
+    def row(tile: Rows) -> Partial:
+        def add(partial: Partial, keys: Points) -> tuple[Partial, None]:
             return merge(partial, dense_forward(tile, keys, precision)[0]), None
 
         start = vary_like(empty_like(tile), key_tiles.vectors)
         return lax.scan(add, start, key_tiles)[0]
 
-    return jax.tree.map(lambda x: _merge_tiles(x, count), lax.map(row, query_tiles))
+    return jax.tree.map(lambda x: uncut(x, count), lax.map(row, row_tiles))
 
 
 def chunked_backward(
-    queries: Queries,
-    keys: Keys,
+    rows: Rows,
+    keys: Points,
     logsumexp: Array,
     cotangent: Array,
     chunk_size: int,
     precision: lax.Precision,
-) -> tuple[Array, KeyGradients]:
-    """Returns the gradients of the query vectors [queries, dim] and of the keys.
+) -> tuple[Array, Points]:
+    """Returns the gradients of the row vectors [rows, dim] and of the keys.
 
     Args:
-      queries: the rows.
-      keys: the columns.
-      logsumexp: of each row over all its keys, which may be more than `keys`, [queries].
-      cotangent: of `logsumexp`, [queries].
+      rows: [rows, dim].
+      keys: [keys, dim].
+      logsumexp: of each row over all its keys, which may be more than `keys`, [rows].
+      cotangent: of `logsumexp`, [rows].
       chunk_size: side of a tile.
       precision: of the matrix products.
     """
     matmul = functools.partial(jnp.matmul, precision=precision)
-    query_tiles = _query_tiles(queries, chunk_size)
-    key_tiles = _key_tiles(keys, chunk_size)
+    row_tiles = cut_points(rows, chunk_size)
+    key_tiles = cut_points(keys, chunk_size)
     # +∞ gives the rows that fill the last tile weight zero.
     shifts = cut(finite_or_zero(logsumexp), chunk_size, jnp.inf)
     cotangents = cut(cotangent, chunk_size, 0)
 
-    def row(
-        d_keys: KeyGradients, tiles: tuple[Queries, Array, Array]
-    ) -> tuple[KeyGradients, Array]:
+    def row(d_keys: Points, tiles: tuple[Rows, Array, Array]) -> tuple[Points, Array]:
         tile, shift, cotangent = tiles
 
-        def column(d_query: Array, tiles: tuple[Keys, KeyGradients]) -> tuple[Array, KeyGradients]:
+        def column(d_row: Array, tiles: tuple[Points, Points]) -> tuple[Array, Points]:
             keys, d_key = tiles
             scores = _scores(tile, keys, precision)
             weights = jnp.exp(scores - shift[:, None]) * cotangent[:, None]
-            d_query = d_query + matmul(weights, keys.vectors)
+            d_row = d_row + matmul(weights, keys.vectors)
             d_vectors = d_key.vectors + matmul(weights.T, tile.vectors)
-            d_bias = None if d_key.bias is None else d_key.bias + jnp.sum(weights, axis=0)
-            return d_query, KeyGradients(d_vectors, d_bias)
+            return d_row, Points(d_vectors, d_key.bias + jnp.sum(weights, axis=0))
 
         start = vary_like(jnp.zeros_like(tile.vectors), key_tiles.vectors)
-        d_query, d_keys = lax.scan(column, start, (key_tiles, d_keys))
-        return d_keys, d_query
+        d_row, d_keys = lax.scan(column, start, (key_tiles, d_keys))
+        return d_keys, d_row
 
-    start = KeyGradients(
-        jnp.zeros_like(key_tiles.vectors),
-        None if keys.bias is None else jnp.zeros_like(key_tiles.vectors[..., 0]),
-    )
-    start = vary_like(start, query_tiles.vectors)
-    d_keys, d_queries = lax.scan(row, start, (query_tiles, shifts, cotangents))
-    d_keys = jax.tree.map(lambda x: _merge_tiles(x, keys.vectors.shape[0]), d_keys)
-    return _merge_tiles(d_queries, queries.vectors.shape[0]), d_keys
-
-
-def mutual_gradients(
-    rows: Members, columns: Members, chunk_size: int, precision: lax.Precision
-) -> tuple[Array, Array]:
-    """Returns what `columns` add to the gradients of the vectors and biases of `rows`.
-
-    That is the part of each row in its own log-sum-exp, and in that of each column.
-    """
-    column_tiles = cut_points(columns, chunk_size)
-
-    def row(tile: Members) -> tuple[Array, Array]:
-        def add(
-            gradients: tuple[Array, Array], column: Members
-        ) -> tuple[tuple[Array, Array], None]:
-            products = masked_products(tile, column, precision)
-            more = gradients_of_rows(products, tile, column, precision)
-            return jax.tree.map(jnp.add, gradients, more), None
-
-        start = jnp.zeros_like(tile.vectors), jnp.zeros_like(tile.bias)
-        return lax.scan(add, vary_like(start, column_tiles.vectors), column_tiles)[0]
-
-    count = rows.vectors.shape[0]
-    gradients = lax.map(row, cut_points(rows, chunk_size))
-    return jax.tree.map(lambda x: _merge_tiles(x, count), gradients)
-
-
-def gradients_of_rows(
-    products: Array, rows: Members, columns: Members, precision: lax.Precision
-) -> tuple[Array, Array]:
-    """Returns what `mutual_gradients` does, from masked products [rows, columns]."""
-    # Biases are added as they were for the log-sum-exp, so that they round alike.
-    scores = products + columns.bias[None, :]
-    weights = jnp.exp(scores - rows.logsumexp[:, None]) * rows.cotangent[:, None]
-    scores = products + rows.bias[:, None]
-    weights += jnp.exp(scores - columns.logsumexp[None, :]) * columns.cotangent[None, :]
-    d_vectors = jnp.matmul(weights, columns.vectors, precision=precision)
-    return d_vectors, jnp.sum(weights, axis=1)
+    start = Points(jnp.zeros_like(key_tiles.vectors), jnp.zeros_like(key_tiles.bias))
+    start = vary_like(start, row_tiles.vectors)
+    d_keys, d_rows = lax.scan(row, start, (row_tiles, shifts, cotangents))
+    d_keys = jax.tree.map(lambda x: uncut(x, keys.vectors.shape[0]), d_keys)
+    return uncut(d_rows, rows.vectors.shape[0]), d_keys
 
 
 def masked_products(
-    rows: Queries | Points | Members, columns: Points | Members, precision: lax.Precision
+    rows: Rows | Points | ScoredPoints, columns: Points | ScoredPoints, precision: lax.Precision
 ) -> Array:
     """Returns <row, column> [rows, columns], -∞ where the numbers are equal."""
     products = jnp.matmul(rows.vectors, columns.vectors.T, precision=precision)
     return mask(products, rows.number, columns.number)
 
 
-def _scores(queries: Queries, keys: Keys, precision: lax.Precision) -> Array:
-    scores = jnp.matmul(queries.vectors, keys.vectors.T, precision=precision)
-    if keys.bias is not None:
-        scores = scores + keys.bias[None, :]
+def _scores(rows: Rows, keys: Points, precision: lax.Precision) -> Array:
+    scores = jnp.matmul(rows.vectors, keys.vectors.T, precision=precision) + keys.bias[None, :]
     # Masked before the bias is added, they would take twice the memory: XLA then keeps both.
-    return mask(scores, queries.number, keys.number)
+    return mask(scores, rows.number, keys.number)
 
 
-def _query_tiles(queries: Queries, chunk_size: int) -> Queries:
-    number = None if queries.number is None else cut(queries.number, chunk_size, -1)
-    return Queries(cut(queries.vectors, chunk_size, 0), number)
-
-
-def _key_tiles(keys: Keys, chunk_size: int) -> Keys:
-    count = keys.vectors.shape[0]
-    bias = keys.bias
-    tiles, size = tile_shape(count, chunk_size)
-    if bias is None and tiles * size != count:
-        bias = jnp.zeros_like(keys.vectors[:, 0])
-    return Keys(
-        cut(keys.vectors, chunk_size, 0),
-        # -∞ leaves out the keys that fill the last tile.
-        None if bias is None else cut(bias, chunk_size, -jnp.inf),
-        None if keys.number is None else cut(keys.number, chunk_size, -1),
-    )
-
-
-def cut_points(points: _Points, chunk_size: int) -> _Points:
+def cut_points(points: _Cut, chunk_size: int) -> _Cut:
     """Returns [tiles, size, ...]; ∓∞ leaves out the points that fill the last tile."""
     fills = {"vectors": 0, "bias": -jnp.inf, "number": -1, "logsumexp": jnp.inf, "cotangent": 0}
-    return type(points)(*(cut(x, chunk_size, fills[name]) for name, x in points._asdict().items()))
+    cuts: dict[str, Any] = {
+        name: None if x is None else cut(x, chunk_size, fills[name])
+        for name, x in points._asdict().items()
+    }
+    return type(points)(**cuts)
 
 
 def tile_shape(count: int, chunk_size: int) -> tuple[int, int]:
@@ -360,6 +275,6 @@ def cut(x: Array, chunk_size: int, fill: float) -> Array:
     return jnp.pad(x, padding, constant_values=fill).reshape(tiles, size, *x.shape[1:])
 
 
-def _merge_tiles(x: Array, count: int) -> Array:
+def uncut(x: Array, count: int) -> Array:
     """Inverts `cut`."""
     return x.reshape(-1, *x.shape[2:])[:count]

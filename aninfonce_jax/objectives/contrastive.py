@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from aninfonce_jax.losses import contrast
-from aninfonce_jax.losses.scale import Strategy
+from aninfonce_jax.losses.plan import Strategy
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.models.heads import Transform, from_positive, to_positive
 from aninfonce_jax.objectives.objective import Encode, Metrics, Objective, join_views, split_views

@@ -1,6 +1,7 @@
-"""Which runs may be averaged, and what tells the others apart."""
+"""Which runs may be averaged, which may be compared, and what tells the others apart."""
 
 import dataclasses
+import functools
 import json
 import math
 from collections import Counter
@@ -8,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from aninfonce_jax.report.runs import WorkDir
-from aninfonce_jax.scores.intervals import Interval, over_seeds
-from aninfonce_jax.scores.registry import MISSING
+from aninfonce_jax.report.runs import Measured, WorkDir
+from aninfonce_jax.scores.intervals import over_seeds
+from aninfonce_jax.scores.registry import MISSING, STEP, Score
 
 OBJECTIVE_NAMES = {
     "aninfonce": "AnInfoNCE",
@@ -20,16 +21,8 @@ OBJECTIVE_NAMES = {
     "aninfonce_no_l2": "AnInfoNCE, no ℓ2 norm",
 }
 # What has no part in what a run learns.
-_IDLE = ("name", "compare")
+_IDLE = ("name", "compare", "made_by")
 _IDLE_SECTIONS = ("log.", "checkpoint.")
-
-
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A score and its interval; NaN and None where they were not recorded."""
-
-    value: float
-    interval: Interval | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +34,7 @@ class Group:
 
     @property
     def kind(self) -> str:
-        """The objective, as the config calls it."""
+        """The objective, as a config calls it."""
         return self.runs[0].kind
 
     def measure(self, of_run: Callable[[WorkDir], Measured]) -> Measured:
@@ -50,9 +43,79 @@ class Group:
         values = [one.value for one in own]
         return Measured(float(np.mean(values)), over_seeds(values, [one.interval for one in own]))
 
-    def score(self, key: str) -> Measured:
+    def score(self, score: Score) -> Measured:
         """The mean of a score of the last evaluation."""
-        return self.measure(lambda run: Measured(run.number(key), run.interval(key)))
+        return self.measure(lambda run: run.score(score))
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """A run as the page shows it.
+
+    Attributes:
+      run: its files.
+      label: what the page calls it.
+      color: its name among the page's colours.
+      place: among the runs of the page, from 0 on.
+    """
+
+    run: WorkDir
+    label: str
+    color: str
+    place: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """Some of the page's runs, and the groups that they form; both by the page's names.
+
+    Attributes:
+      entries: the runs.
+      groups: those of the page that they belong to.
+      needs_names: whether the page has several runs, so that numbers need a run's name.
+    """
+
+    entries: tuple[Entry, ...]
+    groups: tuple[Group, ...]
+    needs_names: bool
+
+    @property
+    def runs(self) -> list[WorkDir]:
+        """The runs alone."""
+        return [entry.run for entry in self.entries]
+
+    @property
+    def labels(self) -> list[str]:
+        """What the runs are called."""
+        return [entry.label for entry in self.entries]
+
+    @property
+    def families(self) -> list["Comparison"]:
+        """The runs by the data that they were scored on: only within one may they compete."""
+        found = dict.fromkeys(run.data for run in self.runs)
+        return [self.where(functools.partial(_is_on, data)) for data in found]
+
+    def where(self, holds: Callable[[WorkDir], bool]) -> "Comparison":
+        """Those runs for which something holds."""
+        groups = (
+            Group(group.label, tuple(run for run in group.runs if holds(run)))
+            for group in self.groups
+        )
+        return Comparison(
+            tuple(entry for entry in self.entries if holds(entry.run)),
+            tuple(group for group in groups if group.runs),
+            self.needs_names,
+        )
+
+
+def _is_on(data: tuple[str, ...], run: WorkDir) -> bool:
+    return run.data == data
+
+
+def compare(runs: Sequence[WorkDir], colors: Sequence[str]) -> Comparison:
+    """The runs of a page, each with its name and its colour."""
+    entries = map(Entry, runs, run_labels(runs), colors, range(len(runs)))
+    return Comparison(tuple(entries), tuple(group_runs(runs)), len(runs) > 1)
 
 
 def objective_name(kind: str) -> str:
@@ -78,7 +141,7 @@ def _identity(run: WorkDir) -> str:
     """What runs must have in common to be averaged."""
     settings = {key: setting(run, key) for key in sorted(run.config) if _matters(key)}
     settings.pop("seed", None)
-    step = run.number("step")
+    step = run.number(STEP)
     return json.dumps([run.kind, settings, step if math.isfinite(step) else None])
 
 
@@ -91,19 +154,28 @@ def _labels(runs: Sequence[WorkDir], ignored: Sequence[str] = ()) -> list[str]:
     labels = []
     for run in runs:
         same = [other for other in runs if other.kind == run.kind]
-        keys = [key for key in differing(same) if _matters(key) and key not in ignored]
-        if len(same) == 1:
-            labels.append(objective_name(run.kind))
-        elif 1 <= len(keys) <= 2:
-            apart = ", ".join(f"{key.rpartition('.')[2]} {setting(run, key)}" for key in keys)
-            labels.append(f"{objective_name(run.kind)} ({apart})")
-        else:
-            labels.append(f"{objective_name(run.kind)} ({run.name})")
+        apart = _apart(run, same, ignored)
+        labels.append(
+            f"{objective_name(run.kind)} ({apart})" if apart else objective_name(run.kind)
+        )
     count = Counter(labels)
     return [
         f"{label} #{labels[: index + 1].count(label)}" if count[label] > 1 else label
         for index, label in enumerate(labels)
     ]
+
+
+def _apart(run: WorkDir, same: Sequence[WorkDir], ignored: Sequence[str]) -> str:
+    """What tells a run from others of its objective; "" if there are none."""
+    if len(same) == 1:
+        return ""
+    alike = [other for other in same if other.source == run.source]
+    if len(alike) < len(same):
+        return ", ".join(filter(None, (run.source, _apart(run, alike, ignored))))
+    keys = [key for key in differing(same) if _matters(key) and key not in ignored]
+    if 1 <= len(keys) <= 2:
+        return ", ".join(f"{key.rpartition('.')[2]} {setting(run, key)}" for key in keys)
+    return run.name
 
 
 def differing(runs: Sequence[WorkDir]) -> list[str]:

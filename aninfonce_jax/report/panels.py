@@ -1,8 +1,8 @@
-"""Charts as the page and a paper need them: inline SVG panels, and one picture of them all.
+"""Charts as the page and a paper need them: inline SVG panels, and one image of them all.
 
 Every chart is drawn twice from the same function: as panels, inline SVGs whose colours and
-font are the page's (light, dark, phone), and as one picture on white, PNG and SVG, for
-papers and slides. Panels rather than one wide picture: a phone stacks them at full size
+font are the page's (light, dark, phone), and as one image on white, PNG and SVG, for
+papers and slides. Panels rather than one wide image: a phone stacks them at full size
 instead of shrinking the text.
 """
 
@@ -11,7 +11,7 @@ import io
 import pathlib
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from aninfonce_jax.files import write_bytes
-from aninfonce_jax.report.figures import COLORS
+from aninfonce_jax.report.figures import COLORS, DASHED, DOTTED, Drawn
 
 Size = tuple[float, float]
 Draw = Callable[[Axes], None]
@@ -72,11 +72,27 @@ class Key:
 
 @dataclasses.dataclass(frozen=True)
 class Panel:
-    """One inline SVG; `layout` is "any", or the screens it is for: "wide" or "narrow"."""
+    """One inline SVG.
+
+    Attributes:
+      title: over it; "" where the chart has only one.
+      svg: the drawing.
+      note: what it says, in numbers.
+      layout: "any", or the screens it is for: "wide" or "narrow".
+    """
 
     title: str
     svg: str
+    note: str = ""
     layout: str = "any"
+
+
+class Drawing(NamedTuple):
+    """A panel to be drawn: its title, what it says in numbers, and what draws it."""
+
+    title: str
+    note: str
+    draw: Draw
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,24 +104,33 @@ class Chart:
     panels: list[Panel]
 
 
+def run_keys(runs: Sequence[Drawn], mark: str) -> list[Key]:
+    """A legend's entry for each run."""
+    return [
+        Key(run.label, run.color, mark, hatch=run.hatch if mark == "box" or run.is_repeat else "")
+        for run in runs
+    ]
+
+
 def panel_chart(
     name: str,
     title: str,
     keys: list[Key],
-    panels: Sequence[tuple[str, Draw]],
+    panels: Sequence[Drawing],
     folder: pathlib.Path,
     size: Size = PANEL_SIZE,
 ) -> Chart:
-    """A chart of panels side by side, each given by its title and what draws it."""
+    """A chart of panels side by side."""
     columns = min(len(panels), _COLUMNS)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.8), layout="constrained")
     drawn = []
-    for index, (panel_title, draw) in enumerate(panels):
+    for index, panel in enumerate(panels):
         ax = figure.add_subplot(rows, columns, index + 1)
-        ax.set_title(panel_title)
-        draw(ax)
-        drawn.append(Panel(panel_title, _draw_inline(f"{name}-{index}", size, draw)))
+        ax.set_title(panel.title)
+        panel.draw(ax)
+        svg = _draw_inline(f"{name}-{index}", size, panel.draw)
+        drawn.append(Panel(panel.title, svg, panel.note))
     _save(figure, title, keys, folder / name)
     return Chart(name, keys, drawn)
 
@@ -117,6 +142,7 @@ def overview_chart(
     wide: tuple[Size, Draw],
     narrow: tuple[Size, Draw],
     folder: pathlib.Path,
+    note: str = "",
 ) -> Chart:
     """A chart of one panel for all runs, in a version for wide screens and one for phones."""
     (width, height), draw_wide = wide
@@ -124,7 +150,7 @@ def overview_chart(
     draw_wide(figure.add_subplot())
     _save(figure, title, keys, folder / name)
     panels = [
-        Panel("", _draw_inline(f"{name}-{layout}", size, draw), layout)
+        Panel("", _draw_inline(f"{name}-{layout}", size, draw), note, layout)
         for layout, (size, draw) in (("wide", wide), ("narrow", narrow))
     ]
     return Chart(name, keys, panels)
@@ -161,7 +187,7 @@ def _inline_svg(figure: Figure, salt: str) -> str:
 
 
 def _save(figure: Figure, title: str, keys: Sequence[Key], stem: pathlib.Path) -> None:
-    """Writes the picture of all runs, on white, as PNG and SVG."""
+    """Writes the image of all runs, on white, as PNG and SVG."""
     figure.suptitle(title, fontsize=12, fontweight="bold")
     handles = [_legend_handle(key) for key in keys]
     figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4))
@@ -186,5 +212,5 @@ def _legend_handle(key: Key) -> Line2D | Patch:
         face = "none" if key.hatch else color
         shape = "o" if key.mark == "dot" else "|"
         return Line2D([], [], color=color, ls="", marker=shape, mfc=face, label=key.label)
-    style = (0, (4, 3)) if key.mark == "dash" else (0, (1, 1.6)) if key.hatch else "-"
+    style = DASHED if key.mark == "dash" else DOTTED if key.hatch else "-"
     return Line2D([], [], color=color, ls=style, label=key.label)

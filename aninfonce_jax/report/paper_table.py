@@ -2,12 +2,13 @@
 
 import dataclasses
 import re
-from typing import Any
 
 from aninfonce_jax.report.groups import OBJECTIVE_NAMES
-from aninfonce_jax.report.table import AVERAGED
+from aninfonce_jax.report.table import ReadoutRow
+from aninfonce_jax.scores.registry import AVERAGE, AVERAGED, CLASSES
 
-_KEYS = ("classes", *AVERAGED, "average")
+_COLUMNS = (CLASSES, *AVERAGED, AVERAGE)
+_BACKBONE, _PROJECTOR = "backbone", "projector"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,22 +18,18 @@ class PaperTable:
     Attributes:
       data: what the paper calls the data set.
       training: the network and how long it was trained.
-      rows: like those of `table.table_rows`, in per cent; crop and blur were not read out.
+      rows: like those of `table.table_rows`; crop and blur were not read out.
     """
 
     data: str
     training: str
-    rows: list[dict[str, Any]]
+    rows: list[ReadoutRow]
 
 
-def _rows(*lines: tuple[str, str, tuple[float, ...]]) -> list[dict[str, Any]]:
+def _rows(*lines: tuple[str, str, tuple[float, ...]]) -> list[ReadoutRow]:
     return [
-        {
-            "objective": OBJECTIVE_NAMES[kind],
-            "features": features,
-            **dict(zip(_KEYS, numbers, strict=True)),
-        }
-        for features, kind, numbers in lines
+        ReadoutRow(OBJECTIVE_NAMES[kind], layer, dict(zip(_COLUMNS, numbers, strict=True)))
+        for layer, kind, numbers in lines
     ]
 
 
@@ -40,22 +37,22 @@ _CIFAR10 = PaperTable(
     "CIFAR-10",
     "a ResNet-18 for 1,000 epochs, 7 hours on an A100 GPU",
     _rows(
-        ("backbone", "infonce", (90.9, 56.1, 59.3, 62.6, 55.4, 55.1, 57.7)),
-        ("backbone", "aninfonce", (88.4, 80.1, 93.4, 91.1, 65.5, 72.3, 80.5)),
-        ("backbone", "aninfonce_no_l2", (83.2, 96.2, 98.0, 96.6, 76.8, 88.4, 91.2)),
-        ("projector", "infonce", (89.8, 52.0, 52.0, 52.0, 51.8, 51.0, 51.8)),
-        ("projector", "aninfonce", (85.4, 71.4, 71.4, 77.1, 59.7, 65.5, 69.0)),
-        ("projector", "aninfonce_no_l2", (79.1, 65.5, 65.5, 87.6, 70.5, 83.8, 74.6)),
+        (_BACKBONE, "infonce", (90.9, 56.1, 59.3, 62.6, 55.4, 55.1, 57.7)),
+        (_BACKBONE, "aninfonce", (88.4, 80.1, 93.4, 91.1, 65.5, 72.3, 80.5)),
+        (_BACKBONE, "aninfonce_no_l2", (83.2, 96.2, 98.0, 96.6, 76.8, 88.4, 91.2)),
+        (_PROJECTOR, "infonce", (89.8, 52.0, 52.0, 52.0, 51.8, 51.0, 51.8)),
+        (_PROJECTOR, "aninfonce", (85.4, 71.4, 71.4, 77.1, 59.7, 65.5, 69.0)),
+        (_PROJECTOR, "aninfonce_no_l2", (79.1, 65.5, 65.5, 87.6, 70.5, 83.8, 74.6)),
     ),
 )
 _IMAGENET = PaperTable(
     "ImageNet",
     "a ResNet-50 for 100 epochs, 15 hours on eight A100 GPUs",
     _rows(
-        ("backbone", "infonce", (68.2, 98.7, 71.6, 72.5, 68.0, 61.2, 74.4)),
-        ("backbone", "aninfonce", (59.0, 98.8, 81.5, 82.3, 71.6, 62.5, 79.3)),
-        ("projector", "infonce", (57.7, 58.6, 51.9, 51.9, 51.5, 51.1, 53.0)),
-        ("projector", "aninfonce", (26.7, 71.0, 55.2, 54.1, 52.6, 52.7, 57.1)),
+        (_BACKBONE, "infonce", (68.2, 98.7, 71.6, 72.5, 68.0, 61.2, 74.4)),
+        (_BACKBONE, "aninfonce", (59.0, 98.8, 81.5, 82.3, 71.6, 62.5, 79.3)),
+        (_PROJECTOR, "infonce", (57.7, 58.6, 51.9, 51.9, 51.5, 51.1, 53.0)),
+        (_PROJECTOR, "aninfonce", (26.7, 71.0, 55.2, 54.1, 52.6, 52.7, 57.1)),
     ),
 )
 # Names as data sets are opened by, without "tfds:" and version. A subset such as Imagenette

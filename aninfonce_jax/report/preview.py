@@ -2,8 +2,8 @@
 
 import io
 import pathlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import matplotlib
 import numpy as np
@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 
 from aninfonce_jax.files import write_bytes
 from aninfonce_jax.report.figures import COLORS
-from aninfonce_jax.sources.source import PairSheet
 
 _DPI = 100
 # In pixels. A tile is a whole multiple of the usual 32, and 224 as it is.
@@ -19,6 +18,20 @@ _TILE = 224
 _GAP = 24
 _WORDS_HEIGHT = 86
 _HEADER = 78
+
+
+class PairSheet(Protocol):
+    """Pairs to look at, as a source gives them."""
+
+    @property
+    def title(self) -> str:
+        """What the pairs are."""
+        ...
+
+    @property
+    def columns(self) -> Mapping[str, tuple[np.ndarray, Sequence[str]]]:
+        """Heading -> one image [height, width, 3] for each pair, and a caption each."""
+        ...
 
 
 def write_preview(sheet: PairSheet, path: pathlib.Path) -> pathlib.Path:
@@ -33,6 +46,7 @@ def write_preview(sheet: PairSheet, path: pathlib.Path) -> pathlib.Path:
     drawn = _draw_sheet(headings, tiles, words, sheet.title)
     buffer = io.BytesIO()
     drawn.savefig(buffer, format="png", dpi=_DPI, metadata={"Software": None})
+    path.parent.mkdir(parents=True, exist_ok=True)
     return write_bytes(path, buffer.getvalue())
 
 

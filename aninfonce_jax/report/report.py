@@ -5,49 +5,52 @@ Whatever is missing there is shown as missing; the same files always give the sa
 
 import importlib.resources
 import math
+import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import jinja2
 import markupsafe
-import numpy as np
+import matplotlib
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.files import write_bytes
-from aninfonce_jax.report.charts import draw_charts
-from aninfonce_jax.report.figures import COLORS, RUN_COLORS, Run
+from aninfonce_jax.report.features import features_section
+from aninfonce_jax.report.figures import COLORS, RUN_COLORS
 from aninfonce_jax.report.groups import (
     OBJECTIVE_NAMES,
+    Comparison,
+    compare,
     differing,
-    group_runs,
-    run_labels,
     setting,
     unequal_settings,
 )
-from aninfonce_jax.report.image_charts import draw_image_charts, image_run
-from aninfonce_jax.report.image_report import image_context
-from aninfonce_jax.report.page_tables import Cell, Row, rows_of, score_column
-from aninfonce_jax.report.panels import Chart
-from aninfonce_jax.report.runs import (
-    RECOVERED_R2,
-    ReportError,
-    WorkDir,
-    as_number,
-    as_vector,
-    read_workdir,
-)
-from aninfonce_jax.report.summary import join_words, percent, summarize
-from aninfonce_jax.report.wording import format_duration, format_score, format_steps
-from aninfonce_jax.scores.registry import MISSING, PLAIN, groups, scores_of
+from aninfonce_jax.report.panels import STYLE
+from aninfonce_jax.report.readouts import readouts_section
+from aninfonce_jax.report.recovery import recovery_section
+from aninfonce_jax.report.runs import ReportError, WorkDir, read_workdir
+from aninfonce_jax.report.section import Section
+from aninfonce_jax.report.summary import summarize
+from aninfonce_jax.report.training import training_section
+from aninfonce_jax.report.wording import join_words
+from aninfonce_jax.scores.registry import MISSING, PARAMETERS
 
 __all__ = ["ReportError", "write_report"]
 
+# In the order of the page.
+_SECTIONS: Sequence[Callable[[Comparison, pathlib.Path], Section | None]] = (
+    recovery_section,
+    readouts_section,
+    training_section,
+    features_section,
+)
 _OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
 
 
-def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> pathlib.Path:
+def write_report(
+    workdirs: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
+) -> pathlib.Path:
     """Writes `report.html` and its figures as PNG and SVG.
 
     Args:
@@ -58,17 +61,16 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
       The path of the page, which needs no other file.
 
     Raises:
-      ReportError: if a folder is no work directory or holds no evaluation yet, or if runs on
-        images are mixed with runs on synthetic data.
+      ReportError: if a folder is no work directory or holds no evaluation yet.
       WorkdirError: if a folder is damaged, or another process writes a report to `output`.
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
-    unique = {path.resolve(): path for path in workdirs}
+    output = pathlib.Path(output)
+    unique = {path.resolve(): path for path in map(pathlib.Path, workdirs)}
     runs = [read_workdir(path) for path in unique.values()]
-    _check_one_kind(runs)
+    workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
-        workdir_lib.check_entries(output)
         page = _write(runs, output)
     for problem in (problem for run in runs for problem in run.problems):
         warn(problem)
@@ -76,53 +78,13 @@ def write_report(workdirs: Sequence[pathlib.Path], output: pathlib.Path) -> path
 
 
 def _write(runs: Sequence[WorkDir], output: pathlib.Path) -> pathlib.Path:
-    labels = run_labels(runs)
     folder = output / workdir_lib.FIGURES_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    colors = _colors(runs)
-    if runs[0].dataset:
-        drawn = list(map(image_run, runs, labels, colors))
-        charts = draw_image_charts(drawn, folder)
-        page = _render("image_report_template.html", runs, labels, charts, image_context)
-    else:
-        charts = draw_charts(list(map(_arrays, runs, labels, colors)), folder)
-        page = _render("report_template.html", runs, labels, charts, _context)
-    return write_bytes(output / workdir_lib.REPORT_FILE, page.encode())
-
-
-def _check_one_kind(runs: Sequence[WorkDir]) -> None:
-    images = [run.name for run in runs if run.dataset]
-    synthetic = [run.name for run in runs if not run.dataset]
-    if images and synthetic:
-        raise ReportError(
-            f"a report covers image runs or synthetic runs, not both: got {join_words(images)} on "
-            f"images and {join_words(synthetic)} on synthetic data; report on them one by one"
-        )
-
-
-def _arrays(run: WorkDir, label: str, color: str) -> Run:
-    """What the figures need of a work directory."""
-    dim = run.dim
-    rows = run.final.get("map")
-    square = rows if isinstance(rows, list) and len(rows) == dim else [None] * dim
-    floors = [as_number(row.get("loss_floor")) for row in (*run.evals, run.final)]
-    contrastive = run.kind in ("aninfonce", "infonce")
-    return Run(
-        label=label,
-        color=color,
-        loss_family="contrastive" if contrastive else run.kind,
-        train_steps=np.array([as_number(row.get("step")) for row in run.train]),
-        train_loss=np.array([as_number(row.get("loss")) for row in run.train]),
-        eval_steps=np.array([as_number(row.get("step")) for row in run.evals]),
-        eval_loss=np.array([as_number(row.get("loss")) for row in run.evals]),
-        floor=next((floor for floor in reversed(floors) if math.isfinite(floor)), math.nan),
-        r2=np.stack([as_vector(row.get("r2_per_factor"), dim) for row in run.evals]),
-        r2_final=run.r2_final,
-        r2_intervals=run.factor_intervals,
-        concentration=np.stack([as_vector(row.get("concentration"), dim) for row in run.evals]),
-        concentration_true=as_vector(run.final.get("concentration_true"), dim),
-        map=np.stack([as_vector(row, dim) for row in square]),
-    )
+    page = compare(runs, _colors(runs))
+    with matplotlib.rc_context(STYLE):
+        made = [make(page, folder) for make in _SECTIONS]
+    sections = [section for section in made if section is not None]
+    return write_bytes(output / workdir_lib.REPORT_FILE, _render(page, sections).encode())
 
 
 def _colors(runs: Sequence[WorkDir]) -> list[str]:
@@ -133,46 +95,12 @@ def _colors(runs: Sequence[WorkDir]) -> list[str]:
     return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(len(runs))]
 
 
-def _table(runs: Sequence[WorkDir], labels: Sequence[str]) -> list[Row]:
-    columns = [score_column(score) for score in scores_of("recovery")]
-    return rows_of(
-        runs,
-        labels,
-        columns,
-        lambda run: [Cell(format_steps(run)), Cell(format_duration(run.number("seconds")))],
-    )
-
-
-def _notes(runs: Sequence[WorkDir]) -> dict[str, list[str]]:
-    """For each chart, what each run's panel says in numbers."""
-    notes = [_run_notes(run) for run in runs]
-    return {name: [note[name] for note in notes] for name in notes[0]}
-
-
-def _run_notes(run: WorkDir) -> dict[str, str]:
-    energy, deviation = run.number("block_energy"), run.concentration_deviation
-    by_group = f"content {_score_text(run, 'r2_content')}, style {_score_text(run, 'r2_style')}"
-    parted = math.isfinite(run.number("r2_content") + run.number("r2_style"))
-    return {
-        "loss": f"final {_score_text(run, 'loss')}, floor {_score_text(run, 'loss_floor')}",
-        "r2": by_group if parted else f"mean {_score_text(run, 'r2')}",
-        "concentration": f"largest error {100 * deviation:.1f}%"
-        if math.isfinite(deviation)
-        else "",
-        "map": f"{percent(energy)} inside the squares" if math.isfinite(energy) else "",
-    }
-
-
-def _score_text(run: WorkDir, key: str) -> str:
-    return PLAIN.both(run.number(key), run.interval(key))
-
-
 def _settings(runs: Sequence[WorkDir]) -> list[tuple[str, bool, list[str]]]:
     """Rows of the settings table: name, whether the runs differ in it, a value per run."""
     unequal = set(differing(runs))
     keys = dict.fromkeys(key for run in runs for key in run.config)
     rows = [(key, key in unequal, [setting(run, key) for run in runs]) for key in keys]
-    parameters = [run.number("parameters") for run in runs]
+    parameters = [run.number(PARAMETERS) for run in runs]
     counts = [f"{count:,.0f}" if math.isfinite(count) else MISSING for count in parameters]
     return [
         ("work directory", False, [run.name for run in runs]),
@@ -195,53 +123,36 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _render(
-    template: str,
-    runs: Sequence[WorkDir],
-    labels: Sequence[str],
-    charts: Mapping[str, Chart],
-    context: Callable[[Sequence[WorkDir], Sequence[str]], Mapping[str, Any]],
-) -> str:
+def _render(page: Comparison, sections: Sequence[Section]) -> str:
+    runs = page.runs
     names = list(dict.fromkeys(str(run.config.get("name", run.name)) for run in runs))
+    charts = [name for section in sections for name in section.charts]
     return (
         _environment()
-        .get_template(template)
+        .get_template("report.html")
         .render(
             title=join_words(names),
             kinds={run.kind for run in runs},
-            labels=labels,
+            page=page,
+            labels=page.labels,
+            sources=list(dict.fromkeys(run.source for run in runs)),
             warnings=[
-                (label, run.warnings)
-                for run, label in zip(runs, labels, strict=True)
-                if run.warnings
+                (entry.label, entry.run.warnings) for entry in page.entries if entry.run.warnings
             ],
-            has_seeds=len(group_runs(runs)) < len(runs),
-            unequal=unequal_settings(runs),
+            summary=summarize(page),
+            sections={section.name: section for section in sections},
+            numbers={name: number for number, name in enumerate(charts, start=1)},
+            has_seeds=len(page.groups) < len(runs),
+            unequal=_unequal(page),
             problems=[problem for run in runs for problem in run.problems],
-            charts=charts,
             settings=_settings(runs),
             runs=runs,
             colors=COLORS,
-            **context(runs, labels),
         )
     )
 
 
-def _context(runs: Sequence[WorkDir], labels: Sequence[str]) -> dict[str, Any]:
-    """The variables of the template that only the page of synthetic runs has."""
-    bars = "; ".join(
-        f"{label}: {', '.join(format_score(value) for value in run.r2_final)}"
-        for run, label in zip(runs, labels, strict=True)
-    )
-    columns = [(score.group, score.label) for score in scores_of("recovery")]
-    columns += [("training", "steps"), ("training", "time")]
-    return {
-        "dims": " or ".join(str(dim) for dim in sorted({run.dim for run in runs})),
-        "summary": summarize(runs),
-        "recovered_r2": RECOVERED_R2,
-        "groups": groups(columns),
-        "columns": [label for _, label in columns],
-        "table": _table(runs, labels),
-        "notes": _notes(runs),
-        "bars": bars,
-    }
+def _unequal(page: Comparison) -> list[str]:
+    """Settings in which comparable runs differ besides objective and seed."""
+    found = (key for family in page.families for key in unequal_settings(family.runs))
+    return list(dict.fromkeys(found))

@@ -14,13 +14,33 @@ from typing import Any
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.scores import registry
 from aninfonce_jax.scores.intervals import Interval
+from aninfonce_jax.scores.registry import Score
 
 RECOVERED_R2 = 0.9  # from here on the page calls a factor recovered
+
+# What a data set is called that has no name of its own: its path tells it from others.
+_FOLDER = "folder"
+# What a config calls an objective that an experiment made in code calls by its class.
+_KINDS = {
+    "AnInfoNCE": "aninfonce",
+    "InfoNCE": "infonce",
+    "LpLoss": "lp",
+    "Supervised": "supervised",
+}
 
 
 class ReportError(ValueError):
     """A folder that no report can be made from; its message is one line for the user."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Measured:
+    """A score and its interval; NaN and None where they were not recorded."""
+
+    value: float
+    interval: Interval | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +49,7 @@ class WorkDir:
 
     Attributes:
       name: the folder's own name.
-      kind: the objective, as the config calls it.
+      kind: the objective, as a config calls it.
       config: the resolved config, flat: "train.steps" -> 3000.
       config_hash: its hash, or "".
       command: the command that repeats the run, or "" if it isn't known.
@@ -50,6 +70,10 @@ class WorkDir:
     final: dict[str, Any]
     problems: tuple[str, ...] = ()
 
+    def has(self, *keys: str) -> bool:
+        """Whether an evaluation has one of these entries, be it empty."""
+        return any(key in row for row in (self.final, *self.evals) for key in keys)
+
     def number(self, key: str) -> float:
         """A value of the last evaluation; NaN if it was not recorded."""
         return as_number(self.final.get(key))
@@ -58,10 +82,19 @@ class WorkDir:
         """The interval of a value of the last evaluation; None if it was not recorded.
 
         Args:
-          *keys: the value's name, or the names that lead to it, such as "readouts",
-            "backbone", "grey".
+          *keys: the value's name, or the names that lead to it, such as those of the
+            readouts, of a layer and of one readout.
         """
         return interval_of(self.final, *keys)
+
+    def score(self, score: Score) -> Measured:
+        """A score of the last evaluation."""
+        return Measured(self.number(score.key), self.interval(score.key))
+
+    @property
+    def planned_steps(self) -> float:
+        """At which step the run ends; NaN if its config does not say."""
+        return as_number(_planned_steps(self.config))
 
     @property
     def warnings(self) -> list[str]:
@@ -70,27 +103,71 @@ class WorkDir:
 
     @property
     def dataset(self) -> str:
-        """What the images' data set is called; "" for a run on synthetic data."""
-        return str(self.config.get("data.title") or self.config.get("data.name") or "")
+        """What the data set is called; "" if the source is none that has a name."""
+        return str(self.config.get("source.title") or self.config.get("source.dataset") or "")
+
+    @property
+    def source(self) -> str:
+        """What the run learned from, in a word or two."""
+        if not self.dataset and self.knows_latents:
+            return f"{self.dim} latent factors"
+        if self.dataset == _FOLDER:
+            return pathlib.Path(str(self.config.get("source.folder"))).name or _FOLDER
+        return self.dataset or str(self.config.get("source.kind", "unknown source"))
+
+    @property
+    def data(self) -> tuple[str, ...]:
+        """What runs must have in common so that their scores measure the same."""
+        keys = ["source.kind", "source.dim", "source.test_split"]
+        if self.dataset == _FOLDER:
+            keys.append("source.folder")
+        return (self.dataset, *(str(self.config.get(key)) for key in keys))
+
+    @property
+    def knows_latents(self) -> bool:
+        """Whether the run was scored by what it recovered of known latents."""
+        scores = (score.key for score in registry.scores_of("recovery"))
+        return self.has(*scores, registry.R2_PER_FACTOR, registry.CONCENTRATION_TRUE, registry.MAP)
+
+    @property
+    def knows_examples(self) -> bool:
+        """Whether the run was scored by what can be read off features of known examples."""
+        accuracies = registry.KNN_ACCURACY.key, registry.PROBE_ACCURACY.key
+        return self.has(registry.READOUTS, registry.STRENGTHS, registry.UNTRAINED, *accuracies)
+
+    @property
+    def has_profile(self) -> bool:
+        """Whether Λ̂ was learned that can't be set against true values factor by factor."""
+        learned = self.final.get(registry.CONCENTRATION)
+        true = self.final.get(registry.CONCENTRATION_TRUE)
+        if isinstance(learned, list) and isinstance(true, list):
+            return len(learned) != len(true)
+        return self.has(registry.CONCENTRATION) and not isinstance(true, list)
+
+    @property
+    def untrained(self) -> Mapping[str, Any]:
+        """What was read off the network before its first step; {} if nothing was."""
+        found = self.final.get(registry.UNTRAINED)
+        return found if isinstance(found, Mapping) else {}
 
     @property
     def dim(self) -> int:
         """The number of latent factors."""
-        for key in ("concentration_true", "r2_per_factor", "concentration"):
+        for key in (registry.CONCENTRATION_TRUE, registry.R2_PER_FACTOR, registry.CONCENTRATION):
             if isinstance(self.final.get(key), list):
                 return len(self.final[key])
-        return int(self.config.get("dgp.dim", 1))
+        return int(self.config.get("source.dim", 1))
 
     @property
     def r2_final(self) -> np.ndarray:
         """[dim] the last R² of every factor."""
-        return as_vector(self.final.get("r2_per_factor"), self.dim)
+        return as_vector(self.final.get(registry.R2_PER_FACTOR), self.dim)
 
     @property
     def factor_intervals(self) -> np.ndarray:
         """[dim, 2] the interval of each of `r2_final`; NaN where there is none."""
-        found = self.final.get("intervals")
-        rows = found.get("r2_per_factor") if isinstance(found, Mapping) else None
+        found = self.final.get(registry.INTERVALS)
+        rows = found.get(registry.R2_PER_FACTOR) if isinstance(found, Mapping) else None
         rows = rows if isinstance(rows, list) and len(rows) == self.dim else [None] * self.dim
         return np.stack([as_vector(row, 2) for row in rows])
 
@@ -104,8 +181,8 @@ class WorkDir:
     @property
     def concentration_deviation(self) -> float:
         """The largest |Λ̂/Λ - 1| over the factors; NaN if not known."""
-        learned = as_vector(self.final.get("concentration"), self.dim)
-        true = as_vector(self.final.get("concentration_true"), self.dim)
+        learned = as_vector(self.final.get(registry.CONCENTRATION), self.dim)
+        true = as_vector(self.final.get(registry.CONCENTRATION_TRUE), self.dim)
         return float(np.max(np.abs(learned / true - 1)))
 
 
@@ -138,7 +215,7 @@ def read_workdir(path: pathlib.Path) -> WorkDir:
             f'{path} holds no evaluation yet (no row with "split": "eval" in {metrics.name}); '
             "wait for the first one, or lower eval.every"
         )
-    changed = workdir_lib.check_metrics(metrics, rows, evaluation, config.get("train.steps"))
+    changed = workdir_lib.check_metrics(metrics, rows, evaluation, _planned_steps(config))
     problems = [f"{changed}; the curves may be wrong"] if changed else []
     if evaluation.problem:
         shown = "not verified" if last else f"those of the last row of {metrics.name}"
@@ -146,13 +223,13 @@ def read_workdir(path: pathlib.Path) -> WorkDir:
             f"{evaluation.problem}; the scores shown are {shown}: --mode=eval writes it again"
         )
     # Evaluated once more in another way than the run itself did.
-    config |= last.get("evaluated_with") or {}
+    config |= last.get(registry.EVALUATED_WITH) or {}
     evals = evals or [last]
-    if last.get("step") in (None, evals[-1].get("step")):
+    if last.get(registry.STEP) in (None, evals[-1].get(registry.STEP)):
         last = {**evals[-1], **{key: value for key, value in last.items() if value is not None}}
     return WorkDir(
         name=path.resolve().name,
-        kind=str(config.get("objective.kind", "unknown objective")),
+        kind=objective_kind(config.get("objective.kind")),
         config=config,
         config_hash=saved.hash,
         command=saved.command,
@@ -163,9 +240,19 @@ def read_workdir(path: pathlib.Path) -> WorkDir:
     )
 
 
+def objective_kind(name: Any) -> str:
+    """What a config calls the objective that a run's files name."""
+    return _KINDS.get(name, name) if isinstance(name, str) else "unknown objective"
+
+
+def _planned_steps(config: Mapping[str, Any]) -> Any:
+    # A config has it in a section; an experiment made in code has no sections for such.
+    return config.get("train.steps", config.get("steps"))
+
+
 def _by_step(rows: Sequence[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
     """The rows of one split by increasing step; of a step logged twice (resumed) the later row."""
-    chosen = {row["step"]: dict(row) for row in rows if row.get("split") == split}
+    chosen = {row[registry.STEP]: dict(row) for row in rows if row.get("split") == split}
     return [chosen[step] for step in sorted(chosen)]
 
 
@@ -192,7 +279,7 @@ def interval_of(scores: Mapping[str, Any], *keys: str) -> Interval | None:
       scores: what `eval.json` holds.
       *keys: the score's name, or the names that lead to it.
     """
-    found: Any = scores.get("intervals")
+    found: Any = scores.get(registry.INTERVALS)
     for key in keys:
         found = found.get(key) if isinstance(found, Mapping) else None
     if not isinstance(found, list) or len(found) != 2:
@@ -207,7 +294,7 @@ def warnings_of(scores: Mapping[str, Any]) -> list[str]:
     Args:
       scores: what `eval.json` holds.
     """
-    found = scores.get("warnings")
+    found = scores.get(registry.WARNINGS)
     return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
 
 

@@ -1,175 +1,53 @@
-"""The findings of a report in plain sentences, made from nothing but its numbers.
-
-Of two objectives one is called better only where their intervals part.
-"""
+"""The findings of a report in plain sentences, family by family of comparable runs."""
 
 import math
-from collections.abc import Sequence
 
-import numpy as np
-
-from aninfonce_jax.report.groups import Group, Measured, group_runs
-from aninfonce_jax.report.runs import RECOVERED_R2, WorkDir
-from aninfonce_jax.scores.intervals import Interval, is_above
-from aninfonce_jax.scores.registry import PERCENT, PLAIN
-
-_SAME_R2 = 0.01  # objectives closer than this are called alike
+from aninfonce_jax.report.groups import Comparison, Group
+from aninfonce_jax.report.readout_summary import summarize_readouts
+from aninfonce_jax.report.recovery_summary import summarize_recovery
+from aninfonce_jax.report.runs import WorkDir
+from aninfonce_jax.scores.registry import LOSS, SPREAD, effective_rank, ranked_layers
 
 
-def percent(share: float) -> str:
-    """A share as a percentage that never rounds an imperfect one up to 100."""
-    if 0.9995 <= share < 1:
-        return "more than 99.9%"
-    return f"{100 * max(share, 0.0):.1f}%"
+def summarize(comparison: Comparison) -> list[str]:
+    """What was recovered, what can be read, and where neither is known how training ended."""
+    sentences = []
+    for family in comparison.families:
+        recovered = family.where(lambda run: run.knows_latents)
+        read = family.where(lambda run: run.knows_examples)
+        others = family.where(lambda run: not (run.knows_latents or run.knows_examples))
+        if recovered.groups:
+            sentences += summarize_recovery(recovered)
+        if read.groups:
+            sentences += summarize_readouts(read)
+        sentences += [_pairs_sentence(group) for group in others.groups]
+    return sentences
 
 
-def percent_with_margin(measured: Measured) -> str:
-    """Such as "98.1% (±0.3)"."""
-    margin = PERCENT.margin(measured.value, measured.interval)
-    text = percent(measured.value)
-    return f"{text} ({margin})" if margin and measured.value >= 0 and "more" not in text else text
-
-
-def join_words(parts: Sequence[str]) -> str:
-    """The parts as a list in a sentence: "a, b and c"."""
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-def summarize(runs: Sequence[WorkDir]) -> list[str]:
-    """The findings in plain sentences, one objective after the other, then the contrast."""
-    groups = group_runs(runs)
-    sentences = [_recovery_sentence(group) for group in groups]
-    if len(groups) > 1:
-        sentences.append(_contrast_sentence(groups))
-    elif len(runs) == 1:
-        sentences.append(_loss_sentence(runs[0]))
-        sentences.append(_concentration_sentence(runs[0]))
-    return [sentence for sentence in sentences if sentence]
-
-
-def _recovery_sentence(group: Group) -> str:
-    """Says how many factors an objective recovered, and what share of their variation."""
-    name = group.label
-    content, style, overall = (group.score(key) for key in ("r2_content", "r2_style", "r2"))
-    if math.isfinite(content.value + style.value):
-        explained = (
-            f"{percent_with_margin(content)} of the variation in the content factors "
-            f"and {percent_with_margin(style)} in the style factors"
-        )
-    elif math.isfinite(overall.value):
-        explained = f"{percent_with_margin(overall)} of the variation in the factors"
-    else:
-        return f"For {name} no R² was recorded, so this page cannot say what it recovered."
-    counted = _recovered_phrase(group.runs)
-    average = "on average " if len(group.runs) > 1 else ""
-    if counted:
-        return f"{name} recovered {counted}: {average}its output explains {explained}."
-    return f"{name}’s output {average}explains {explained}."
-
-
-def _recovered_phrase(runs: Sequence[WorkDir]) -> str:
-    """How many of how many factors; "" if that is not known for every run."""
-    counts = [run.recovered for run in runs if run.recovered is not None]
-    dims = sorted({run.dim for run in runs})
-    if len(counts) < len(runs) or len(dims) > 1:
-        return ""
-    low, high, dim = min(counts), max(counts), dims[0]
-    if low == dim:
-        amount = f"all {dim} factors"
-    elif high == 0:
-        amount = f"none of the {dim} factors"
-    elif low == high:
-        amount = f"{low} of the {dim} factors"
-    else:
-        amount = f"between {low} and {high} of the {dim} factors"
-    if len(runs) > 1:
-        return f"{amount} in {'each of' if low == high else 'its'} {len(runs)} runs"
-    undecided = _undecided(runs[0])
+def _pairs_sentence(group: Group) -> str:
+    """What can be said of runs of which nothing but their pairs is known."""
+    parts = []
+    loss = group.score(LOSS)
+    if math.isfinite(loss.value):
+        parts.append(f"the held-out loss ended at {LOSS.form.both(loss.value, loss.interval)}")
+    layers = ranked_layers(group.runs[0].final)
+    for layer in layers:
+        score = effective_rank(layer)
+        rank = group.score(score)
+        if math.isfinite(rank.value):
+            text = score.form.both(rank.value, rank.interval)
+            outputs = _outputs(group.runs[0]) if layer == layers[-1] else 0
+            of_all = f" of {outputs}" if outputs else ""
+            parts.append(f"the {layer} uses {text}{of_all} directions")
+    found = f"{', and '.join(parts)}. " if parts else "nothing was recorded. "
+    average = f" (on average over {len(group.runs)} runs)" if len(group.runs) > 1 else ""
     return (
-        f"{amount} ({undecided} of them within its interval of the limit)" if undecided else amount
+        f"{group.label}{average}: {found}Neither latent factors nor classes of its examples are "
+        "known, so this page shows how it learned, not what."
     )
 
 
-def _undecided(run: WorkDir) -> int:
-    """How many factors have an interval that holds the R² from which on they count as recovered."""
-    found = run.factor_intervals
-    return int(np.sum((found[:, 0] < RECOVERED_R2) & (found[:, 1] >= RECOVERED_R2)))
-
-
-def _contrast_sentence(groups: Sequence[Group]) -> str:
-    """Says where the best and the worst objective part, if they do."""
-    known = [group for group in groups if math.isfinite(group.score("r2").value)]
-    if len(known) > 2:  # an upper bound is no rival
-        known = [group for group in known if group.kind != "supervised"]
-    if len(known) < 2:
-        return ""
-    best = max(known, key=lambda group: group.score("r2").value)
-    worst = min(known, key=lambda group: group.score("r2").value)
-    listed = join_words([f"{_r2_text(group)} ({group.label})" for group in known])
-    if not is_above(best.score("r2").interval, worst.score("r2").interval):
-        return (
-            f"Which of them recovered more, these numbers do not tell: the mean R² is {listed}, "
-            f"and {_why_untold(known)}."
-        )
-    if _gap(best, worst, "r2").value < _SAME_R2:
-        return f"There is no notable difference: the mean R² is {listed}."
-    against = f"the mean R² is {_r2_text(best)} against {_r2_text(worst)}"
-    gaps = {part: _gap(best, worst, f"r2_{part}") for part in ("content", "style")}
-    for part, other in (("content", "style"), ("style", "content")):
-        if is_above(gaps[part].interval, gaps[other].interval):
-            return (
-                f"The gap between {best.label} and {worst.label} is widest in the {part} factors: "
-                f"{100 * gaps[part].value:.1f} percentage points."
-            )
-    return f"{best.label} recovered more than {worst.label}: {against}."
-
-
-def _why_untold(groups: Sequence[Group]) -> str:
-    if any(group.score("r2").interval is None for group in groups):
-        return "their intervals are not recorded"
-    return "their intervals overlap"
-
-
-def _r2_text(group: Group) -> str:
-    r2 = group.score("r2")
-    return PLAIN.both(r2.value, r2.interval)
-
-
-def _gap(best: Group, worst: Group, key: str) -> Measured:
-    """The difference of two shares, and the farthest that their intervals let it be."""
-    one, other = best.score(key), worst.score(key)
-    value = _share(one.value) - _share(other.value)
-    if one.interval is None or other.interval is None:
-        return Measured(value)
-    ends: Interval = [
-        _share(one.interval[0]) - _share(other.interval[1]),
-        _share(one.interval[1]) - _share(other.interval[0]),
-    ]
-    return Measured(value, ends)
-
-
-def _loss_sentence(run: WorkDir) -> str:
-    gap = run.number("loss") - run.number("loss_floor")
-    if not math.isfinite(gap):
-        return ""
-    interval = run.interval("loss_above_floor")
-    if interval is not None and interval[0] <= 0 <= interval[1]:
-        return (
-            "Its loss cannot be told from that of a perfect encoder: the difference is "
-            f"{PLAIN.both(gap, interval)}."
-        )
-    side = "above" if gap >= 0 else "below"
-    outwards = interval if gap >= 0 or interval is None else [-interval[1], -interval[0]]
-    return f"Its loss ended {PLAIN.both(abs(gap), outwards)} {side} that of a perfect encoder."
-
-
-def _concentration_sentence(run: WorkDir) -> str:
-    deviation = run.concentration_deviation
-    if run.kind != "aninfonce" or not math.isfinite(deviation):
-        return ""
-    return f"The concentrations that it learned are off by at most {100 * deviation:.1f}%."
-
-
-def _share(r2: float) -> float:
-    """An R² as a share: what is below 0 explains nothing, and no less than that."""
-    return max(r2, 0.0) if math.isfinite(r2) else math.nan
+def _outputs(run: WorkDir) -> int:
+    """How many outputs the encoder's last layer has; 0 if that is not known."""
+    spread = run.final.get(SPREAD)
+    return len(spread) if isinstance(spread, list) else 0

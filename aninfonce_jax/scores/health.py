@@ -4,7 +4,6 @@ A run may end with finite numbers and still have nothing to show. What is found 
 words, beside the scores.
 """
 
-import math
 from typing import Protocol
 
 import numpy as np
@@ -44,7 +43,7 @@ def find_problems(
     batch_size: int,
     embeddings: np.ndarray | None,
     *,
-    loss: float,
+    loss: float | None,
     loss_floor: float | None = None,
     r2: float | None = None,
 ) -> list[str]:
@@ -54,7 +53,7 @@ def find_problems(
       objective: of the run.
       batch_size: of the run.
       embeddings: of samples, as the objective gets them, [samples, dim]; None: not known.
-      loss: on held-out pairs; NaN where there are none.
+      loss: on held-out pairs; None where there are none.
       loss_floor: what a perfect encoder would reach, where it is known.
       r2: how much of the true latents is in the embeddings, where they are known.
     """
@@ -66,10 +65,13 @@ def find_problems(
                 f"R² is {r2:.2g}: the network has learned nothing yet, or its embeddings have "
                 "collapsed; lower the learning rate, or train longer"
             )
-    elif is_at_chance(chance, objective.largest_gain(batch_size), loss, loss_floor):
+    elif loss is not None and is_at_chance(
+        chance, objective.largest_gain(batch_size), loss, loss_floor
+    ):
         problems.append(
-            f"the held-out loss, {loss:.4g}, is that of chance, {chance:.4g}: the network has "
-            "learned nothing yet, or has collapsed; lower the learning rate, or train longer"
+            f"the held-out loss, {loss:.4g}, is no better than that of chance, {chance:.4g}: the "
+            "network has learned nothing yet, or has collapsed; lower the learning rate, or train "
+            "longer"
         )
     if embeddings is None:
         return problems
@@ -81,8 +83,7 @@ def is_at_chance(
 ) -> bool:
     """Returns whether a contrastive loss is no better than chance.
 
-    Where even a perfect encoder could hardly gain anything, there is nothing to miss; and
-    nothing is known of a loss that was not measured.
+    Where even a perfect encoder could hardly gain anything, there is nothing to miss.
 
     Args:
       chance: the loss of embeddings that tell nothing.
@@ -90,8 +91,6 @@ def is_at_chance(
       loss: that of the run.
       loss_floor: that of a perfect encoder, where it is known.
     """
-    if math.isnan(loss):
-        return False
     least = _NOTHING_GAINED * largest_gain
     if loss_floor is not None and chance - loss_floor < 2 * least:
         return False

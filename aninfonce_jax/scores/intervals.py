@@ -247,6 +247,8 @@ def _standard_error(influence: FloatArray) -> float:
 
 def _standardized(x: FloatArray) -> FloatArray:
     """Centres columns and scales them to a spread of one; constant ones become zero."""
+    # By powers of two first, which round nothing: the square of 1e200 is not finite.
+    x = np.ldexp(x, -np.frexp(np.max(np.abs(x), axis=0))[1][None, :])
     x = x - x.mean(axis=0)
     spread = np.sqrt(np.mean(x**2, axis=0))
     return np.where(spread > 0, x / np.where(spread > 0, spread, 1.0), 0.0)

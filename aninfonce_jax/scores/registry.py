@@ -5,7 +5,7 @@ The one home of these for the console, the tables, the report and its sentences.
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from aninfonce_jax.scores.intervals import Interval, is_above
@@ -64,7 +64,7 @@ PERCENT = Form(1, 100.0, "%")
 # A rank, or a number in per cent under a heading that says so.
 ONE_DECIMAL = Form(1)
 
-Table = Literal["recovery", "features", "pairs"]
+Table = Literal["recovery", "training", "features"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,8 @@ class Score:
       key: what `eval.json` and `metrics.jsonl` call it.
       group: the heading over its column and its neighbours' in the report.
       label: the heading of its column there.
-      tables: those of the report that show it: "recovery" of latents, of "features" of
-        examples, or of mere "pairs".
+      table: the one of the report that shows it: of the "recovery" of latents, of the
+        "training", or of the "features".
       form: how it is written.
       better: which values are better; "" where a difference means neither.
       console: the heading of its column on the console; "" if it is not shown there.
@@ -86,7 +86,7 @@ class Score:
     key: str
     group: str
     label: str
-    tables: tuple[Table, ...]
+    table: Table
     form: Form = PLAIN
     better: Literal["higher", "lower", ""] = ""
     console: str = ""
@@ -95,70 +95,116 @@ class Score:
 
 _R2, _MCC, _ACCURACY, _RANK = "R² of the factors", "MCC", "class accuracy", "effective rank"
 
+R2 = Score("r2", _R2, "all", "recovery", better="higher", console="R²", progress="R²")
+R2_CONTENT = Score(
+    "r2_content", _R2, "content", "recovery", better="higher", console="R²\ncontent",
+    progress="content R²",
+)  # fmt: skip
+R2_STYLE = Score(
+    "r2_style", _R2, "style", "recovery", better="higher", console="R²\nstyle",
+    progress="style R²",
+)  # fmt: skip
+MCC_PEARSON = Score("mcc_pearson", _MCC, "Pearson", "recovery", better="higher", console="MCC")
+MCC_SPEARMAN = Score("mcc_spearman", _MCC, "Spearman", "recovery", better="higher")
+# Λ̂ is a number of the network's own, not measured on examples: it has no interval.
+CONCENTRATION_ERROR = Score(
+    "concentration_error", "learned Λ", "error", "recovery", PERCENT, "lower", "worst\nΛ̂ error"
+)
+KNN_ACCURACY = Score(
+    "knn_accuracy", _ACCURACY, "k-NN", "training", PERCENT, "higher", "k-NN", "k-NN accuracy"
+)
+PROBE_ACCURACY = Score(
+    "probe_accuracy", _ACCURACY, "probe", "training", PERCENT, "higher", "linear\nprobe",
+    "probe accuracy",
+)  # fmt: skip
+LOSS = Score("loss", "loss", "held out", "training", console="loss", progress="loss")
+LOSS_FLOOR = Score("loss_floor", "loss", "floor", "training", console="floor")
+SPREAD_MIN = Score("spread_min", "spread", "smallest", "features")
+SPREAD_MEDIAN = Score("spread_median", "spread", "median", "features")
+
 SCORES = (
-    Score("r2", _R2, "all", ("recovery",), better="higher", console="R²", progress="R²"),
-    Score(
-        "r2_content", _R2, "content", ("recovery",), better="higher", console="R²\ncontent",
-        progress="content R²",
-    ),
-    Score(
-        "r2_style", _R2, "style", ("recovery",), better="higher", console="R²\nstyle",
-        progress="style R²",
-    ),
-    Score("mcc_pearson", _MCC, "Pearson", ("recovery",), better="higher", console="MCC"),
-    Score("mcc_spearman", _MCC, "Spearman", ("recovery",), better="higher"),
-    # Λ̂ is a number of the network's own, not measured on examples: it has no interval.
-    Score(
-        "concentration_error", "learned Λ", "error", ("recovery",), PERCENT, "lower",
-        "worst\nΛ̂ error",
-    ),
-    Score(
-        "knn_accuracy", _ACCURACY, "k-NN", ("features",), PERCENT, "higher", "k-NN",
-        "k-NN accuracy",
-    ),
-    Score(
-        "probe_accuracy", _ACCURACY, "probe", ("features",), PERCENT, "higher", "linear\nprobe",
-        "probe accuracy",
-    ),
-    Score("effective_rank_backbone", _RANK, "backbone", ("features",), ONE_DECIMAL),
-    Score("effective_rank_projector", _RANK, "projector", ("features",), ONE_DECIMAL),
-    Score("effective_rank", _RANK, "embeddings", ("pairs",), ONE_DECIMAL),
-    Score(
-        "loss", "loss", "held out", ("recovery", "features", "pairs"), console="loss",
-        progress="loss",
-    ),
-    Score("loss_floor", "loss", "floor", ("recovery",), console="floor"),
+    R2, R2_CONTENT, R2_STYLE, MCC_PEARSON, MCC_SPEARMAN, CONCENTRATION_ERROR, KNN_ACCURACY,
+    PROBE_ACCURACY, LOSS, LOSS_FLOOR, SPREAD_MIN, SPREAD_MEDIAN,
 )  # fmt: skip
 
-# Entries of `eval.json` that are too long for every row of the metrics.
+# Each layer of an encoder has its own effective rank; the encoder names its layers.
+_RANK_PREFIX = "effective_rank_"
+
+
+def effective_rank(layer: str) -> Score:
+    """The effective rank of a layer's features."""
+    return Score(f"{_RANK_PREFIX}{layer}", _RANK, layer, "features", ONE_DECIMAL)
+
+
+def ranked_layers(keys: Iterable[str]) -> list[str]:
+    """The layers whose effective rank is among some entries, in their order."""
+    return [key.removeprefix(_RANK_PREFIX) for key in keys if key.startswith(_RANK_PREFIX)]
+
+
+# --- Entries of `eval.json` and `metrics.jsonl` that are no columns of a table ---
+
+STEP, SECONDS, PARAMETERS = "step", "seconds", "parameters"
+R2_PER_FACTOR = "r2_per_factor"  # [dim]
+MAP = "map"  # [dim, dim], recovered factors in rows, true ones in columns
+BLOCK_ENERGY = "block_energy"  # share of the map that lies within blocks of equal Λ
+CONCENTRATION = "concentration"  # Λ̂, in the order of the true factors where that is known
+CONCENTRATION_TRUE = "concentration_true"  # [dim]
+LOSS_ABOVE_FLOOR = "loss_above_floor"
+CHANCE = "chance"  # the accuracy of guessing a class
+SPREAD = "spread"  # of every output
+EXAMPLES_PER_SECOND, DATA_WAIT_SHARE = "examples_per_second", "data_wait_share"
+UNREADABLE = "unreadable_examples"
+READOUTS = "readouts"  # by layer and readout, shares
+STRENGTHS = "strength_r2"  # by layer and operation
+NEVER_APPLIED = "never_applied"  # operations that are read out but were no part of training
+UNTRAINED = "untrained"  # what is `OF_UNTRAINED`, of the network before its first step
+WARNINGS, INTERVALS = "warnings", "intervals"
+EVALUATED_WITH = "evaluated_with"
+
+# Those that are too long for every row of the metrics.
 DETAILS = (
-    "map",
-    "concentration_true",
-    "spread",
-    "readouts",
-    "strength_r2",
-    "never_applied",
-    "untrained",
-    "warnings",
-    "intervals",
-)
+    MAP, CONCENTRATION_TRUE, SPREAD, READOUTS, STRENGTHS, NEVER_APPLIED, UNTRAINED, WARNINGS,
+    INTERVALS,
+)  # fmt: skip
 # Scores of the start that later evaluations repeat: what the network shows untrained.
-OF_UNTRAINED = ("readouts", "strength_r2")
+OF_UNTRAINED = (READOUTS, STRENGTHS)
+
+# --- The columns of the table of readouts ---
+
+OBJECTIVE, FEATURES = "objective", "features"
+CLASSES, AVERAGE = "classes", "average"
+# The five that the paper reads out and averages.
+AVERAGED = ("grey", "brightness", "contrast", "hue", "saturation")
+_FIRST, _LAST = (CLASSES, *AVERAGED), (AVERAGE, "crop", "blur")
+
+
+def readout_order(names: Iterable[str]) -> list[str]:
+    """Readouts in the order of the paper's table; those that it does not have as they come."""
+    given = list(dict.fromkeys(names))
+    others = [name for name in given if name not in (*_FIRST, *_LAST)]
+    return [name for name in (*_FIRST, *others, *_LAST) if name in given]
+
+
+def operations(names: Iterable[str]) -> list[str]:
+    """Those readouts that tell what was done to an example."""
+    return [name for name in readout_order(names) if name not in (CLASSES, AVERAGE)]
+
+
 # What tells the best checkpoint, by what is known; without any of these the held-out loss does.
-_BEST = ("r2", "knn_accuracy")
+_BEST = (R2, KNN_ACCURACY)
 
 
 def goodness(scores: Mapping[str, Any]) -> float:
     """How good an evaluation is, compared with others of the same run; higher is better."""
-    for key in _BEST:
-        if scores.get(key) is not None:
-            return float(scores[key])
-    return -float(scores.get("loss", math.nan))
+    for score in _BEST:
+        if scores.get(score.key) is not None:
+            return float(scores[score.key])
+    return -float(scores.get(LOSS.key, math.nan))
 
 
 def scores_of(table: Table) -> list[Score]:
     """The scores of one of the report's tables, in the order of its columns."""
-    return [score for score in SCORES if table in score.tables]
+    return [score for score in SCORES if score.table == table]
 
 
 def score(key: str) -> Score:

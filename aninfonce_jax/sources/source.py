@@ -189,7 +189,7 @@ class PairSheet(NamedTuple):
 
     Attributes:
       title: what the pairs are.
-      columns: heading -> one picture [height, width, 3] for each pair, and a caption each.
+      columns: heading -> one image [height, width, 3] for each pair, and a caption each.
     """
 
     title: str

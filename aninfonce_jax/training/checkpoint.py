@@ -46,16 +46,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
-from jax.experimental import multihost_utils
 
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.training import checksums
 from aninfonce_jax.types import PyTree
+from aninfonce_jax.workdir import INTERRUPTED_SAVE
 
 JSON = Any
 
 _STATE = "state"
 _RECORD = "record"
-_INTERRUPTED = "*.orbax-checkpoint-tmp*"
+_INTERRUPTED = f"*{INTERRUPTED_SAVE}*"
+
+# Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
+# from printing tracebacks then stays until the process ends.
+_STAYING = contextlib.ExitStack()
 
 
 class CheckpointError(RuntimeError):
@@ -94,10 +99,17 @@ class Checkpoints:
       best_metric: the metric whose largest value marks the best checkpoint.
       run: what tells this run from any other, such as a hash of its config; checkpoints that
         were saved with another are passed over.
+      placement: of the run; by default that of a single process.
     """
 
     def __init__(
-        self, directory: pathlib.Path, *, keep: int, best_metric: str = "r2", run: str = ""
+        self,
+        directory: pathlib.Path,
+        *,
+        keep: int,
+        best_metric: str = "r2",
+        run: str = "",
+        placement: Placement | None = None,
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint, got {keep}.")
@@ -105,12 +117,16 @@ class Checkpoints:
         self._directory.mkdir(parents=True, exist_ok=True)
         self._best_metric = best_metric
         self._run = run
+        self._placement = placement or Placement.local()
         self._sealing: threading.Thread | None = None
         self._writing: int | None = None
         # Steps that a restore passed over, each with the ending that its folder is to get.
         self._unusable: dict[int, str] = {}
+        self._has_failed = False
+        self._quiet = contextlib.ExitStack()
+        self._quiet.enter_context(_without_background_tracebacks())
         self._resources = contextlib.ExitStack()
-        self._resources.enter_context(_without_background_tracebacks())
+        self._resources.callback(self._end_quiet)
         self._manager = ocp.CheckpointManager(
             self._resources.enter_context(_plain_path(self._directory)),
             options=ocp.CheckpointManagerOptions(
@@ -185,7 +201,7 @@ class Checkpoints:
                 ),
                 force=True,
             )
-        if jax.process_index() == 0:
+        if self._placement.is_first:
             self._sealing = threading.Thread(target=self._seal, args=(step,), name="seal")
             self._sealing.start()
 
@@ -202,32 +218,10 @@ class Checkpoints:
         self.wait()
         return self._restore_first(sorted(self.all_steps(), reverse=True), target)
 
-    def restore_best(self, target: PyTree) -> Restored | None:
-        """Returns the whole checkpoint with the best score; see `restore_latest`.
-
-        A checkpoint whose record can't be read may have been the best: such a one is tried
-        first, so that its damage is said.
-        """
-        self.wait()
-        unknown = [step for step in self.all_steps() if step not in self._scores]
-        return self._restore_first(unknown + self._ranked(), target)
-
-    def restore_step(self, step: int, target: PyTree) -> Restored:
-        """Returns the checkpoint of one step; raises CheckpointError if it is damaged."""
-        self.wait()
-        if step not in self.all_steps():
-            known = ", ".join(map(str, self.all_steps())) or "none"
-            raise CheckpointError(
-                f"no checkpoint of step {step} in {self._directory}; there are: {known}."
-            )
-        restored = self._restore_first([step], target)
-        assert restored is not None  # one candidate: restored, or an error was raised
-        return restored
-
     @property
     def latest_step(self) -> int | None:
-        """The newest step, whole or not, with the one that is being written."""
-        return max(self.all_steps(), default=None)
+        """The newest step that no restore has passed over, with the one that is being written."""
+        return max((step for step in self.all_steps() if step not in self._unusable), default=None)
 
     @property
     def best_step(self) -> int | None:
@@ -260,6 +254,11 @@ class Checkpoints:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _end_quiet(self) -> None:
+        if self._has_failed:
+            _STAYING.push(self._quiet.pop_all())
+        self._quiet.close()
 
     def _ranked(self) -> list[int]:
         known = [step for step in self.all_steps() if step in self._scores]
@@ -294,7 +293,7 @@ class Checkpoints:
 
     def _restore_first(self, steps: Sequence[int], target: PyTree) -> Restored | None:
         """Returns the first of `steps` that is whole, with the problems of those before it."""
-        stored = jax.tree.map(_as_stored, target)
+        stored = jax.tree.map(lambda leaf: _as_stored(leaf, self._placement), target)
         problems = [
             f"{path.name}: a save that was interrupted, ignored"
             for path in sorted(self._directory.glob(_INTERRUPTED))
@@ -359,13 +358,12 @@ class Checkpoints:
         interrupted = list(self._directory.glob(_INTERRUPTED))
         if not self._unusable and not interrupted:
             return
-        if jax.process_index() == 0:
+        if self._placement.is_first:
             for path in interrupted:
                 shutil.rmtree(path, ignore_errors=True)
             for step, ending in self._unusable.items():
                 _set_aside(self._directory / str(step), ending)
-        if jax.process_count() > 1:
-            multihost_utils.sync_global_devices("aninfonce_jax:tidy_checkpoints")
+        self._placement.wait_for_all("tidy_checkpoints")
         self._unusable.clear()
         self._manager.reload()
 
@@ -375,6 +373,7 @@ class Checkpoints:
         try:
             yield
         except Exception as error:  # OSError, and TensorStore's ValueErrors of many kinds
+            self._has_failed = True
             raise CheckpointError(
                 f"checkpoint {step} can't be written to {self._directory}: {_reason(error)}; "
                 "what was saved before is kept: mend it, and the same command goes on"
@@ -410,11 +409,9 @@ def _snapshot(leaf: Any) -> Any:
     return np.array(leaf, copy=True) if checksums.is_visible(leaf) else jnp.copy(leaf)
 
 
-def _as_stored(leaf: Any) -> jax.ShapeDtypeStruct:
+def _as_stored(leaf: Any, placement: Placement) -> jax.ShapeDtypeStruct:
     """Returns what is stored for a leaf of the target, and where it shall be put."""
-    sharding = getattr(leaf, "sharding", None)
-    if sharding is None:
-        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    sharding = getattr(leaf, "sharding", None) or placement.whole
     stored = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
     return jax.ShapeDtypeStruct(stored.shape, stored.dtype, sharding=sharding)
 

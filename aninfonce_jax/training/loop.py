@@ -53,19 +53,26 @@ class UnfinishedError(RuntimeError):
     """A run came to its end without its last step, evaluation or checkpoint."""
 
 
-def open_checkpoints(workdir: Path, experiment: Experiment, run: str = "") -> Checkpoints:
+def open_checkpoints(
+    workdir: Path, experiment: Experiment, placement: Placement, run: str = ""
+) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
     Args:
       workdir: where the run lives.
       experiment: the run.
+      placement: where it computes.
       run: the fingerprint that its checkpoints carry; by default the experiment's own.
     """
+    folder = workdir / workdir_lib.CHECKPOINT_FOLDER
+    # Without its parents: a work directory that was removed is not made again.
+    folder.mkdir(exist_ok=True)
     return Checkpoints(
-        workdir / workdir_lib.CHECKPOINT_FOLDER,
+        folder,
         keep=experiment.checkpoint.keep,
         best_metric=_GOODNESS,
         run=run or experiment.fingerprint,
+        placement=placement,
     )
 
 
@@ -137,10 +144,12 @@ def train(
       UnfinishedError: if the last step was not reached, evaluated and saved.
     """
     with contextlib.ExitStack() as stack:
-        bar = stack.enter_context(Progress(experiment.steps, mode=progress, label=label))
+        bar = stack.enter_context(
+            Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
+        )
         folder = stack.enter_context(_folder(workdir))
         stack.enter_context(workdir_lib.claimed(folder, experiment.description, command))
-        checkpoints = stack.enter_context(open_checkpoints(folder, experiment))
+        checkpoints = stack.enter_context(open_checkpoints(folder, experiment, placement))
         restored = checkpoints.restore_latest(abstract_state(experiment, placement))
         if restored is None:
             state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
@@ -158,6 +167,7 @@ def train(
                 wandb_config=experiment.description,
                 resume_step=start,
                 expected_rows=None if restored is None else restored.extra.get("rows"),
+                writes=placement.is_first,
             )
         )
         if writer.mended:

@@ -8,7 +8,9 @@ makes it wait.
 import contextlib
 import hashlib
 import pathlib
+import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self, TextIO
 
@@ -22,7 +24,7 @@ Value = jax.Array | np.ndarray | float | Sequence[float]
 
 
 class MetricWriter:
-    """Writes rows of metrics; on process 0 only.
+    """Writes rows of metrics.
 
     Rows go to `metrics.jsonl`, one JSON object a line: `step`, `split`, then the values,
     numbers or lists. It is strict JSON: what is not finite becomes null.
@@ -32,12 +34,13 @@ class MetricWriter:
     checkpoint is saved: a row that is still held back would be lost with the process.
 
     Args:
-      workdir: the folder of the run; made if it is missing.
+      workdir: the folder of the run.
       tensorboard: whether to write TensorBoard event files as well.
       wandb_project: the Weights & Biases project to log to; empty for none.
       wandb_config: what W&B shows as the run's configuration.
       resume_step: the step at which the run goes on; 0 starts anew.
       expected_rows: the rows that the checkpoint of that step holds; None if it holds none.
+      writes: whether this process writes at all; of several only one does.
 
     Attributes:
       rows: all rows that are in the file.
@@ -53,26 +56,29 @@ class MetricWriter:
         wandb_config: Mapping[str, Any] | None = None,
         resume_step: int = 0,
         expected_rows: Sequence[Mapping[str, Any]] | None = None,
+        writes: bool = True,
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.mended = ""
         self._pending: tuple[int, str, dict[str, Any]] | None = None
         self._file: TextIO | None = None
-        self._tensorboard: Any = None
+        self._tensorboard: _TensorBoard | None = None
         self._wandb: Any = None
-        if jax.process_index() != 0:
+        if not writes:
             return
         workdir = pathlib.Path(workdir)
-        workdir.mkdir(parents=True, exist_ok=True)
         if wandb_project:
             self._wandb = _start_wandb(workdir, wandb_project, wandb_config or {})
         path = workdir / workdir_lib.METRICS_FILE
         self.mended = workdir_lib.restore_metrics(workdir, resume_step, expected_rows)
         self.rows = workdir_lib.read_metrics(path) if path.exists() else []
-        # Line-buffered: every row is in the file before the next one begins.
-        self._file = path.open("a", buffering=1, encoding="utf-8")
-        if tensorboard:
-            self._tensorboard = _start_tensorboard(workdir, resume_step)
+        with contextlib.ExitStack() as stack:
+            stack.callback(self.close)  # of what is open, if the rest can't be opened
+            # Line-buffered: every row is in the file before the next one begins.
+            self._file = path.open("a", buffering=1, encoding="utf-8")
+            if tensorboard:
+                self._tensorboard = _TensorBoard(workdir, resume_step)
+            stack.pop_all()
 
     def write(self, step: int, split: str, values: Mapping[str, Value]) -> None:
         """Takes a row, and writes the one before it.
@@ -104,19 +110,25 @@ class MetricWriter:
         """Flushes and closes all files; may be called twice."""
         if self._file is None:
             return
-        self.flush()
-        self._file.close()
-        self._file = None
-        if self._tensorboard is not None:
-            self._tensorboard.close()
-        if self._wandb is not None:
-            self._wandb.finish()
+        # Each one is closed, whatever happens to the others: a disk may be full.
+        with contextlib.ExitStack() as stack:
+            if self._wandb is not None:
+                stack.callback(self._wandb.finish)
+            if self._tensorboard is not None:
+                stack.callback(self._tensorboard.close)
+            stack.callback(self._close_file)
+            self.flush()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _close_file(self) -> None:
+        assert self._file is not None
+        file, self._file = self._file, None
+        file.close()
 
     def _emit(self, step: int, split: str, values: Mapping[str, Any]) -> None:
         assert self._file is not None
@@ -128,8 +140,7 @@ class MetricWriter:
             return
         scalars = {f"{split}/{name}": value for name, value in _scalars(numbers).items()}
         if self._tensorboard is not None:
-            for name, value in scalars.items():
-                self._tensorboard.add_scalar(name, value, global_step=step)
+            self._tensorboard.write(step, scalars)
         if self._wandb is not None:
             self._wandb.log(scalars, step=step)
 
@@ -166,14 +177,46 @@ def _hide_torch() -> Iterator[None]:
         del sys.modules["torch"]
 
 
-def _start_tensorboard(workdir: pathlib.Path, resume_step: int) -> Any:
-    with _hide_torch():
-        import tensorboardX
+class _TensorBoard:
+    """An event file for TensorBoard, written by the thread that calls.
 
-    folder = workdir / workdir_lib.TENSORBOARD_FOLDER
-    # Tells TensorBoard to hide what an earlier attempt wrote beyond this step.
-    purge_step = (resume_step + 1 if resume_step > 0 else 0) if folder.exists() else None
-    return tensorboardX.SummaryWriter(str(folder), purge_step=purge_step)
+    tensorboardX's own SummaryWriter hands its events to a thread. When a write fails there, it
+    prints a traceback and ends, and soon the run waits forever for its queue to get shorter.
+    """
+
+    def __init__(self, workdir: pathlib.Path, resume_step: int) -> None:
+        with _hide_torch():
+            from tensorboardX.proto import event_pb2, summary_pb2
+            from tensorboardX.record_writer import RecordWriter
+        self._events, self._summaries = event_pb2, summary_pb2
+        folder = workdir / workdir_lib.TENSORBOARD_FOLDER
+        is_resumed = folder.exists()
+        folder.mkdir(exist_ok=True)
+        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
+        self._file = RecordWriter(str(folder / name))
+        self._add(file_version="brain.Event:2")
+        if is_resumed:
+            # Tells TensorBoard to hide what an earlier attempt wrote beyond this step.
+            session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+            self._add(step=resume_step + 1 if resume_step > 0 else 0, session_log=session)
+
+    def write(self, step: int, scalars: Mapping[str, float]) -> None:
+        """Writes numbers by their names."""
+        value = self._summaries.Summary.Value
+        values = [value(tag=name, simple_value=number) for name, number in scalars.items()]
+        self._add(step=step, summary=self._summaries.Summary(value=values))
+
+    def flush(self) -> None:
+        """Writes to the disk what is still held back."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Closes the file, also where its last bytes can't be written."""
+        self._file.close()
+
+    def _add(self, **content: Any) -> None:
+        event = self._events.Event(wall_time=time.time(), **content)
+        self._file.write(event.SerializeToString())
 
 
 def _start_wandb(workdir: pathlib.Path, project: str, config: Mapping[str, Any]) -> Any:

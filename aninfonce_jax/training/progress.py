@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Literal, Self, TextIO
 
-import jax
-
 from aninfonce_jax.cli import printable
 
 ProgressMode = Literal["auto", "rich", "plain", "off"]
@@ -35,6 +33,7 @@ class Progress:
       label: what is shown before the numbers.
       clock: seconds that only grow.
       interval: the least seconds between plain lines.
+      is_shown: whether this process prints at all; of several only one does.
     """
 
     def __init__(
@@ -47,13 +46,14 @@ class Progress:
         *,
         clock: Callable[[], float] = time.monotonic,
         interval: float = 10.0,
+        is_shown: bool = True,
     ) -> None:
         if mode not in ("auto", "rich", "plain", "off"):
             raise ValueError(f"progress must be auto, rich, plain or off, got {mode!r}.")
         self._stream = stream if stream is not None else sys.stderr
         if mode == "auto":
             mode = "rich" if self._stream.isatty() else "plain"
-        self._is_shown = jax.process_index() == 0
+        self._is_shown = is_shown
         self._mode = mode if self._is_shown else "off"
         self._total_steps = total_steps
         self._start_step = start_step
@@ -129,9 +129,9 @@ class Progress:
     def message(self, text: str) -> None:
         """Prints a line of its own, without tearing the live one."""
         if self._live is not None:
-            self._live.message(text)
+            self._live.message(printable(text))
         elif self._mode == "plain":
-            self._print(text)
+            self._print(printable(text))
 
     def warn(self, text: str) -> None:
         """Prints a warning, also where progress is off."""

@@ -4,6 +4,7 @@ The cases are generated from the schema, so that a new field is attacked as soon
 Each must give a valid config, or one line that names the key; nothing is trained.
 """
 
+import copy
 import decimal
 import fractions
 import functools
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import main as main_lib
-from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.schema import ConfigError
 
 CYCLE: list[object] = []
 CYCLE.append(CYCLE)
@@ -56,42 +57,72 @@ TEXTS = [
     *("()", "(", ")", "(8,8)", "[8]", "8,", ",", ",,", "(8", "8)", "(((8)))", "'8'", "(" * 5000),
     *("infonce", "infonce,infonce", "('infonce','lp')", "{}", "{'a': 1}", "x" * 10_000),
 ]
-PICTURES = {
-    "data": {"name": "folder", "folder": "pictures"},
-    "encoder": {"kind": "resnet10", "output": "none"},
-    "optimizer": {"name": "adam"},
+# A run of every set of keys, so that each key has a run that uses it.
+BASES = {
+    "process": {},
+    "images": {
+        "source": {"kind": "images", "folder": "images"},
+        "encoder": {"kind": "resnet10"},
+        "objective": {"kind": "infonce"},
+        "optimizer": {"kind": "sgd"},
+    },
+    "lp": {"objective": {"kind": "lp"}, "optimizer": {"kind": "adam"}},
+    "supervised": {"objective": {"kind": "supervised"}, "optimizer": {"kind": "lars"}},
+    "comparison": {"compare": ("infonce", "aninfonce_no_l2")},
 }
-KEYS = list(config_lib.flatten(Config()))
+KEYS = list(config_lib.leaves())
 
 
 def with_value(base, name, value):
-    values = config_lib.to_dict(config_lib.from_dict(base))
+    """Returns the nested values of a base with one key replaced, wherever it belongs."""
+    values = copy.deepcopy(base)
     *sections, last = name.split(".")
-    functools.reduce(dict.__getitem__, sections, values)[last] = value
+    functools.reduce(lambda inside, key: inside.setdefault(key, {}), sections, values)[last] = value
     return values
 
 
 def check_error(text, name):
     assert text.isprintable(), text
     assert len(text) < 700
-    assert name in text or name.rpartition(".")[2] in text, (name, text)
+    section, _, key = name.rpartition(".")
+    # Where a kind has no such section, that is what is said.
+    assert key in text or f"'{section}' is not used by" in text, (name, text)
 
 
-@pytest.mark.parametrize("base", [{}, PICTURES], ids=["process", "pictures"])
+@pytest.mark.parametrize("base", BASES.values(), ids=BASES)
 @pytest.mark.parametrize("name", KEYS)
 def test_a_value_is_taken_as_it_is_or_refused_in_a_line(name, base):
     for value in WRONG:
         try:
-            config = config_lib.from_dict(with_value(base, name, value))
+            runs = config_lib.runs_of(with_value(base, name, value))
         except ConfigError as error:
             check_error(str(error), name)
             continue
         # What is taken is plain, finite, and survives being written down.
-        saved = json.loads(json.dumps(config_lib.to_dict(config), allow_nan=False))
-        assert config_lib.from_dict(saved) == config
-        taken = config_lib.flatten(config)[name]
-        assert type(taken) in (int, float, bool, str, tuple)
-        assert taken == type(taken)(value)
+        for config in runs.values():
+            saved = json.loads(json.dumps(config_lib.to_dict(config), allow_nan=False))
+            assert config_lib.from_dict(saved) == config
+        if name == "compare":
+            assert tuple(runs) == tuple(value) or (not value and len(runs) == 1)
+            continue
+        taken = [flat[name] for flat in map(config_lib.flatten, runs.values()) if name in flat]
+        assert taken
+        assert {type(x) for x in taken} <= {int, float, bool, str, tuple}
+        # A comparison says itself which kinds it has.
+        if name != "objective.kind" or "compare" not in base:
+            assert all(x == type(x)(value) for x in taken)
+
+
+def test_every_key_has_a_run_that_uses_it():
+    """Else the test above would only see it refused."""
+    used = set().union(
+        *(
+            config_lib.flatten(run)
+            for base in BASES.values()
+            for run in config_lib.runs_of(base).values()
+        )
+    )
+    assert used | {"compare"} == set(KEYS)
 
 
 @pytest.mark.parametrize("name", ["", "x", "train", "train.x", "train.steps.x", "x.y.z", "a" * 999])
@@ -107,15 +138,15 @@ def attack(monkeypatch, capsys, tmp_path):
     """Returns a function that runs a command line, up to training, and checks how it ends."""
     configs = []
 
-    def train(config, workdir, progress, commands):
-        configs.append(config)
+    def train(runs, workdir, progress):
+        configs.append({name: run.config for name, run in runs.items()})
         return 0
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(main_lib, "_train", train)
 
     def run(*arguments, key=None):
-        """Returns the config that would be trained, or None."""
+        """Returns the configs that would be trained, or None."""
         configs.clear()
         code = main_lib.main(["main", *arguments])
         out, err = capsys.readouterr()

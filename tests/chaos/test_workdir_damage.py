@@ -1,7 +1,7 @@
 """Every file of a work directory, damaged in every way, met by every mode.
 
 The files are those that real runs leave behind, made once in a session: a run on a process and
-one on pictures, each with a twin of another seed. Each case ends in one line and the right exit
+one on images, each with a twin of another seed. Each case ends in one line and the right exit
 code, with nothing changed, or in the result that the undamaged run has, to the last bit.
 
 A fixed sample is in the default tests. All of it, and how many cases that is:
@@ -27,10 +27,8 @@ COMMON = {
     "eval.every": 2,
     "checkpoint.every": 2,
     "log.every": 2,
-    "optimizer.kind": "adam",
     "optimizer.learning_rate": 1e-3,
     "optimizer.warmup_steps": 2,
-    "eval.samples": 64,
 }
 VARIANTS = {
     "process": {
@@ -43,15 +41,14 @@ VARIANTS = {
         "train.batch_size": 16,
         "train.steps_per_dispatch": 2,
         "eval.held_out_batches": 2,
+        "eval.samples": 64,
     },
-    "pictures": {
+    "images": {
         "source.dataset": "folder",
         "source.image_size": 16,
-        "encoder.kind": "resnet10",
         "encoder.width": 0.125,
         "encoder.projector": (16,),
         "encoder.dim": 8,
-        "encoder.output": "none",
         "objective.negatives": "both",
         "train.batch_size": 8,
         "eval.held_out_batches": 1,
@@ -60,6 +57,10 @@ VARIANTS = {
         "eval.batch_size": 16,
         "eval.neighbours": 5,
     },
+}
+KINDS = {
+    "process": {"optimizer": "adam"},
+    "images": {"source": "images", "encoder": "resnet10", "optimizer": "adam"},
 }
 MODES = ("train", "eval", "report")
 # What a run says of itself; the rest is made from it, or for watching only.
@@ -92,13 +93,13 @@ def runs(tmp_path_factory, image_folder):
         if variant not in made:
             base = tmp_path_factory.mktemp(variant)
             values = COMMON | VARIANTS[variant]
-            if variant == "pictures":
+            if variant == "images":
                 values |= {"source.folder": str(image_folder)}
             config = base / "config.py"
             config.write_text(
                 "from aninfonce_jax.config import default_config\n\n\n"
                 "def get_config():\n"
-                "    config = default_config()\n"
+                f"    config = default_config(**{KINDS[variant]!r})\n"
                 f"    config.update_from_flattened_dict({values!r})\n"
                 "    return config\n"
             )

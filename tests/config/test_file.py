@@ -27,11 +27,14 @@ HOSTILE = {
         "def get_config(): return {str(i): i for i in range(10**5)}",
         "unknown config key '0'",
     ),
-    "returns a cycle": ("d = {}\nd['dgp'] = d\ndef get_config(): return d", "key 'source.dgp'"),
+    "returns a cycle": (
+        "d = {}\nd['source'] = d\ndef get_config(): return d",
+        "key 'source.source'",
+    ),
     "cycle of ConfigDicts": (
-        "from ml_collections import ConfigDict\nd = ConfigDict()\nd.dgp = ConfigDict()\n"
-        "d.dgp.dgp = d\ndef get_config(): return d",
-        "source.dgp",
+        "from ml_collections import ConfigDict\nd = ConfigDict()\nd.source = ConfigDict()\n"
+        "d.source.source = d\ndef get_config(): return d",
+        "key 'source.source'",
     ),
     "keys are no text": ("def get_config(): return {3: 4, None: 5}", "unknown config key '3'"),
     "bad repr": (
@@ -39,7 +42,7 @@ HOSTILE = {
         "a value of type A that can't be printed",
     ),
     "an array": (
-        "import numpy as np\ndef get_config(): return {'dgp': {'space': np.zeros(3)}}",
+        "import numpy as np\ndef get_config(): return {'source': {'space': np.zeros(3)}}",
         "config.source.space must be one of",
     ),
     "escape codes": ("raise ValueError('\\x1b[31mred')", "ValueError: \\x1b[31mred"),

@@ -160,7 +160,7 @@ def test_worker_processes_change_nothing(damaged):
             assert_same([first, *(next(batches) for _ in range(10 - start))], whole[start:])
             assert batches.unreadable == unreadable
             signal_workers(signal.SIGKILL)
-            with pytest.raises(DataError, match="a process that loads pictures was ended"):
+            with pytest.raises(DataError, match="a process that loads images was ended"):
                 collections.deque(batches, maxlen=0)
 
 

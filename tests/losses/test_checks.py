@@ -1,5 +1,6 @@
 """What the losses refuse, and that they say what was expected, what came and what to do."""
 
+import traceback
 from typing import Any
 
 import chex
@@ -8,9 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.sharding import AxisType, Mesh
 
 from aninfonce_jax.losses import checks
 from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
+from aninfonce_jax.losses.sharded import over_mesh
 
 VIEW = np.ones((4, 3), np.float32)
 
@@ -163,3 +166,69 @@ def test_numpy_numbers_are_fine_values() -> None:
     assert checks.exponent(np.int64(3)) == 3.0
     settings = {"chunk_size": np.int64(2), "hardness": np.float32(0.5), "normalize": np.bool_(True)}
     jax.eval_shape(lambda x: infonce_loss(x, x, strategy="chunked", **settings), VIEW)
+
+
+# --- Every argument, whatever comes ---
+
+JUNK = [
+    None, "x", b"x", 3, 2.5, True, -1, 0, float("nan"), float("inf"), 1e39, 1e-46, 10**400, [], (),
+    [1.0, 2.0], [[1.0, 2.0], [3.0]], ("data",), {"a": 1}, object(), np.eye(4), VIEW.astype(complex),
+    VIEW.astype(int), VIEW[None], VIEW[:0], np.array("s"), np.array([None]), jnp.float32(2),
+    np.float64(2), np.int64(2), range(3), np.ma.array([1.0, 2.0, 3.0]),
+]  # fmt: skip
+
+
+def every_call(mesh: Any) -> dict[str, Any]:
+    """Returns, for every argument of the losses, a function that passes a value for it."""
+    spread = over_mesh(aninfonce_loss, mesh, "data")
+    calls = {
+        "view1": lambda x: aninfonce_loss(x, VIEW, 1.0),
+        "view2": lambda x: infonce_loss(VIEW, x),
+        "concentration": lambda x: aninfonce_loss(VIEW, VIEW, x),
+        "temperature": lambda x: infonce_loss(VIEW, VIEW, temperature=x),
+        "p": lambda x: lp_loss(VIEW, VIEW, p=x),
+        "reduction": lambda x: lp_loss(VIEW, VIEW, p=3, reduction=x),
+        "mesh": lambda x: over_mesh(aninfonce_loss, x, "data"),
+        "axis": lambda x: over_mesh(aninfonce_loss, mesh, x),
+        "spread view": lambda x: spread(VIEW, x, 1.0),
+        "spread concentration": lambda x: spread(VIEW, VIEW, x),
+        "spread negatives": lambda x: spread(VIEW, VIEW, 1.0, negatives=x),
+    }
+    names = (
+        "negatives",
+        "normalize",
+        "hardness",
+        "axis_name",
+        "strategy",
+        "chunk_size",
+        "precision",
+    )
+    for name in names:
+        calls[name] = lambda x, name=name: aninfonce_loss(VIEW, VIEW, 1.0, **{name: x})
+    return calls
+
+
+def refusal(call: Any, value: Any) -> Exception | None:
+    """Returns what a call raises, if it is a kind of error that a caller should see."""
+    try:
+        jax.eval_shape(lambda: call(value) and None)
+    except (TypeError, ValueError) as error:
+        return error
+    return None
+
+
+def test_every_argument_is_taken_or_refused_in_one_line_of_ours() -> None:
+    mesh = Mesh(np.array(jax.devices()[:1]), ("data",), axis_types=(AxisType.Auto,))
+    refused = 0
+    for name, call in every_call(mesh).items():
+        for value in JUNK:
+            error = refusal(call, value)
+            if error is None:
+                continue
+            refused += 1
+            told = f"{name}={checks.shown(value)}: {error}"
+            assert "\n" not in str(error), told
+            assert len(str(error)) < 330, told
+            raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+            assert "aninfonce_jax" in raised_in, told
+    assert refused > 400

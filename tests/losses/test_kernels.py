@@ -12,7 +12,7 @@ from jax import lax
 from jax.sharding import PartitionSpec
 
 from aninfonce_jax.losses import kernels
-from aninfonce_jax.losses.tiles import Members
+from aninfonce_jax.losses.tiles import ScoredPoints
 from aninfonce_jax.types import Array
 
 DEVICES = 4
@@ -158,17 +158,19 @@ def test_default_precision_rounds_points_to_bfloat16():
 # --- Points that are each other's keys ---
 
 
-def make_members(count: int, seed: int, dim: int = 5) -> Members:
+def make_members(count: int, seed: int, dim: int = 5) -> ScoredPoints:
     key = jax.random.split(jax.random.key(seed), 4)
     vectors = jax.random.normal(key[0], (count, dim))
     bias, shift, cotangent = (jax.random.normal(k, (count,)) for k in key[1:])
     number = jnp.arange(count, dtype=jnp.int32) % 7
-    return Members(vectors, bias, number, 3 + shift, cotangent)
+    return ScoredPoints(vectors, bias, number, 3 + shift, cotangent)
 
 
-def reference_mutual_backward(rows: Members, columns: Members) -> tuple[np.ndarray, np.ndarray]:
+def reference_each_other_backward(
+    rows: ScoredPoints, columns: ScoredPoints
+) -> tuple[np.ndarray, np.ndarray]:
     a, b = (
-        Members(*(np.float64(x) if x.dtype != jnp.int32 else np.asarray(x) for x in side))
+        ScoredPoints(*(np.float64(x) if x.dtype != jnp.int32 else np.asarray(x) for x in side))
         for side in (rows, columns)
     )
     products = a.vectors @ b.vectors.T
@@ -183,8 +185,8 @@ def reference_mutual_backward(rows: Members, columns: Members) -> tuple[np.ndarr
 )
 def test_gradients_through_rows_and_columns(rows, columns, dim):
     a, b = make_members(rows, 0, dim), make_members(columns, 1, dim)
-    gradients = kernels.mutual_backward(a, b, **OPTIONS)
-    for gradient, expected in zip(gradients, reference_mutual_backward(a, b), strict=True):
+    gradients = kernels.each_other_backward(a, b, **OPTIONS)
+    for gradient, expected in zip(gradients, reference_each_other_backward(a, b), strict=True):
         chex.assert_type(gradient, jnp.float32)
         atol = 1e-5 * max(1, np.abs(expected).max())
         np.testing.assert_allclose(gradient, expected, rtol=0, atol=atol)
@@ -193,7 +195,7 @@ def test_gradients_through_rows_and_columns(rows, columns, dim):
 def test_vectors_of_points_that_do_not_fit():
     members = make_members(19, 0)
     with pytest.raises(ValueError, match=r"bias must have one entry for each of the 19 points"):
-        kernels.mutual_backward(members._replace(bias=jnp.ones(3)), members, **OPTIONS)
+        kernels.each_other_backward(members._replace(bias=jnp.ones(3)), members, **OPTIONS)
 
 
 # --- Infinities, large numbers, ties, NaN ---
@@ -360,10 +362,12 @@ def derivative_of_backward(problem):
     return jax.grad(lambda q: backward(q, *problem[1:], *rest)[0].sum())(problem.queries)
 
 
-def derivative_of_mutual_backward(problem):
+def derivative_of_each_other_backward(problem):
     members = make_members(19, 0)
     return jax.grad(
-        lambda x: kernels.mutual_backward(members._replace(vectors=x), members, **OPTIONS)[0].sum()
+        lambda x: kernels.each_other_backward(members._replace(vectors=x), members, **OPTIONS)[
+            0
+        ].sum()
     )(members.vectors)
 
 
@@ -374,7 +378,7 @@ def derivative_of_mutual_backward(problem):
         second_derivative,
         derivative_of_forward,
         derivative_of_backward,
-        derivative_of_mutual_backward,
+        derivative_of_each_other_backward,
     ],
 )
 def test_second_derivatives_are_refused(derivative, jit):

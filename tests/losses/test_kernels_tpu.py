@@ -128,10 +128,10 @@ def compile_kernels(topology: str, cases: dict) -> dict[str, dict[str, float]]:
             best, total = kernels.forward(*problem, **options)
             logsumexp = best + jnp.log(total)
             cotangent = jnp.ones_like(logsumexp)
-            members = tiles.Members(*problem[1:3], problem[4], logsumexp, cotangent)
+            members = tiles.ScoredPoints(*problem[1:3], problem[4], logsumexp, cotangent)
             return (
                 kernels.backward(*problem, logsumexp, cotangent, **options),
-                kernels.mutual_backward(members, members, **options),
+                kernels.each_other_backward(members, members, **options),
             )
 
         def abstract(shape, dtype):

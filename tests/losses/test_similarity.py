@@ -16,7 +16,7 @@ def points(seed: int, rows: int, dim: int) -> jax.Array:
 
 
 def all_scores(factors: similarity.Factors, keys: jax.Array) -> jax.Array:
-    vectors, bias = factors.of_keys(keys, factors.parameters)
+    vectors, bias, _ = factors.of_keys(keys, factors.parameters)
     scores = factors.queries @ vectors.T + bias[None, :] + factors.query_bias[:, None]
     return scores + factors.offset
 

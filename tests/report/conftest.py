@@ -1,4 +1,4 @@
-"""Work directories as training leaves them, and the report of two of them."""
+"""Pages of work directories that the loop wrote, and invented ones for damage and extremes."""
 
 import json
 import math
@@ -16,8 +16,7 @@ def fake_config(kind="aninfonce", seed=0, dim=10, steps=3000, **changes):
     config = {
         "name": "quickstart",
         "seed": seed,
-        "compare": ["infonce", "aninfonce"],
-        "dgp": {"dim": dim, "concentration": {"layout": "bimodal", "values": []}},
+        "source": {"kind": "process", "dim": dim, "concentration": {"layout": "bimodal"}},
         "objective": {"kind": kind, "temperature": 1.0},
         "train": {"steps": steps, "batch_size": 1000},
     }
@@ -150,7 +149,7 @@ def fake_workdir():
 
 @pytest.fixture(scope="session")
 def contrast(fake_workdir, tmp_path_factory):
-    """The usual report: AnInfoNCE finds all, InfoNCE loses style."""
+    """Two invented runs, and their page: AnInfoNCE finds all, InfoNCE loses style."""
     base = tmp_path_factory.mktemp("contrast")
     folders = [
         fake_workdir(base / "an"),
@@ -160,5 +159,16 @@ def contrast(fake_workdir, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def page(contrast):
-    return contrast[1].read_text(encoding="utf-8")
+def pages(synthetic_runs, image_runs, pairs_run, known_run, tmp_path_factory):
+    """By name, the runs of a page, all written by the loop, and the page itself."""
+    runs = {
+        "synthetic": synthetic_runs,
+        "images": image_runs,
+        "pairs": [pairs_run],
+        "known": [known_run],
+        "mixed": [*synthetic_runs, *image_runs, pairs_run],
+    }
+    return {
+        name: (folders, report.write_report(folders, tmp_path_factory.mktemp(name)))
+        for name, folders in runs.items()
+    }

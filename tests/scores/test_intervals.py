@@ -83,6 +83,17 @@ def test_mcc_is_covered(method, noise):
     assert_near_95(coverage(truth, draw))
 
 
+@pytest.mark.parametrize("method", ["pearson", "spearman"])
+@pytest.mark.parametrize("scale", [1e300, 1e-300])
+def test_the_interval_of_mcc_does_not_depend_on_the_scale(method, scale):
+    z, noise = np.random.default_rng(0).normal(size=(2, 100, 3))
+    expected = identifiability.mcc_with_interval(z, z + noise, method)
+    for latents, features in ((z, scale * (z + noise)), (scale * z, z + noise)):
+        score, interval = identifiability.mcc_with_interval(latents, features, method)
+        assert score == pytest.approx(expected[0], rel=1e-9)
+        assert interval == pytest.approx(expected[1], rel=1e-9)
+
+
 @pytest.mark.parametrize("samples", [200, 9])
 def test_the_effective_rank_of_so_many_samples_is_covered(samples):
     mixing = np.random.default_rng(1).normal(size=(10, 10)) * np.geomspace(1, 0.05, 10)

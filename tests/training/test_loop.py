@@ -183,6 +183,10 @@ def test_a_checkpoint_of_another_seed_is_passed_over(small_config, tmp_path, cap
     again = train(config, tmp_path / "whole")
     assert again.scores == whole.scores
     assert "warning: checkpoint 8 belongs to another run" in capfd.readouterr().err
+    # One beyond the end does not make a run that is done an unfinished one.
+    shutil.copytree(tmp_path / "other" / workdir_lib.CHECKPOINT_FOLDER / "8", saved / "9")
+    assert train(config, tmp_path / "whole").scores == whole.scores
+    assert "warning: checkpoint 9 belongs to another run" in capfd.readouterr().err
 
 
 def test_damaged_scores_of_a_finished_run_are_made_again(small_config, tmp_path, capfd):

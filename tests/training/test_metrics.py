@@ -1,11 +1,14 @@
 """Metric rows say what was measured when; a killed or resumed run leaves no trace in them."""
 
+import contextlib
+import gc
 import io
 import json
 import pathlib
 import struct
 import subprocess
 import sys
+import threading
 import types
 
 import jax
@@ -24,6 +27,7 @@ def rows_of(workdir: pathlib.Path) -> list[dict]:
 
 
 def write_steps(workdir, steps, **kwargs):
+    workdir.mkdir(exist_ok=True)
     with MetricWriter(workdir, tensorboard=False, **kwargs) as writer:
         for step in steps:
             writer.write(step, "train", {"loss": jnp.float32(1 / (step + 1))})
@@ -32,7 +36,7 @@ def write_steps(workdir, steps, **kwargs):
 
 
 def test_rows_hold_scalars_and_lists(tmp_path):
-    with MetricWriter(tmp_path / "new" / "run", tensorboard=False) as writer:
+    with MetricWriter(tmp_path, tensorboard=False) as writer:
         writer.write(
             5,
             "train",
@@ -47,7 +51,7 @@ def test_rows_hold_scalars_and_lists(tmp_path):
                 "unknown": None,
             },
         )
-    (line,) = (tmp_path / "new" / "run" / "metrics.jsonl").read_text().splitlines()
+    (line,) = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert line == (
         '{"step": 5, "split": "train", "loss": 0.5, "half": [1.5, 2.0], "count": 3, "done": true, '
         '"python": 0.1, "list": [1.0, 2.5], "numpy": [[1, 2], [3, 4]], "unknown": null}'
@@ -141,6 +145,7 @@ def test_a_resumed_run_leaves_the_file_of_an_uninterrupted_one(tmp_path, resume_
 
 def test_a_resume_takes_the_rows_of_the_checkpoint_over_those_of_the_file(tmp_path):
     write_steps(tmp_path / "whole", range(12))
+    (tmp_path / "resumed").mkdir()
     with MetricWriter(tmp_path / "resumed", tensorboard=False) as writer:
         for step in range(7):
             writer.write(step, "train", {"loss": 0.0})
@@ -257,6 +262,30 @@ def test_tensorboard_hides_the_steps_that_a_resume_undoes(tmp_path):
     assert starts == [5]
 
 
+@pytest.mark.parametrize("target", ["metrics.jsonl", "tensorboard"])
+def test_a_full_disk_is_raised_at_once_and_leaves_nothing_open(tmp_path, monkeypatch, target):
+    from tensorboardX import record_writer
+
+    opened = pathlib.Path.open if target == "metrics.jsonl" else open
+    place = pathlib.Path if target == "metrics.jsonl" else record_writer
+
+    def open_full(path, *args, **kwargs):
+        is_meant = target in str(path) and args[0] in ("a", "wb")
+        return opened(pathlib.Path("/dev/full") if is_meant else path, *args, **kwargs)
+
+    monkeypatch.setattr(place, "open", open_full, raising=False)
+    threads = threading.active_count()
+    writer = MetricWriter(tmp_path)
+    assert threading.active_count() == threads
+    for step in range(50):  # a queue in between would be full by now, and wait
+        with contextlib.suppress(OSError):
+            writer.write(step, "train", {"loss": 1.0})
+    with pytest.raises(OSError, match="No space left on device"):
+        writer.close()
+    gc.collect()
+    writer.close()
+
+
 def test_no_heavy_framework_is_imported(tmp_path):
     code = (
         "import sys, pathlib, aninfonce_jax.training.metrics as m\n"
@@ -285,6 +314,8 @@ def test_wandb_gets_the_rows_and_one_identity_per_workdir(tmp_path, monkeypatch)
     fake = types.ModuleType("wandb")
     fake.init = lambda **kwargs: started.append(kwargs) or run
     monkeypatch.setitem(sys.modules, "wandb", fake)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
     for workdir, resume_step in (("a", 0), ("a", 1), ("b", 0)):
         with MetricWriter(
             tmp_path / workdir,

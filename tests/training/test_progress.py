@@ -51,12 +51,12 @@ def test_forced_lines_and_messages_are_always_printed(clock):
     progress.update(4100, loss=2.0)
     assert not progress.due
     progress.update(4200, {"R²": 0.5, "loss": 2.5}, force=True)
-    progress.message("saved [bold]")
+    progress.message("saved [bold] in a\n\x1b[2Jb")
     progress.update(4300)
     assert lines() == [
         "step 4,100/10,000 · loss 2",
         "step 4,200/10,000 · loss 2 · held-out: R² 0.5, loss 2.5 (step 4,200)",
-        "saved [bold]",
+        r"saved [bold] in a\n\x1b[2Jb",
     ]
 
 

@@ -1,0 +1,94 @@
+"""What devices send each other: keys, gradients that go home, means and maxima.
+
+The gradients of a log-sum-exp are written by hand, as those of the sum over devices of what each
+device makes of its own rows. That is what `pmap` and `shard_map` mean by the gradient of a mapped
+function, so the result composes with everything around it. Parameters such as Λ stay outside:
+they scale queries and bias beforehand, where JAX's own rules are right in every mode.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from aninfonce_jax.losses.plan import AxisName, Plan, axis_size
+from aninfonce_jax.losses.tiles import Points, ScoredPoints
+from aninfonce_jax.types import Array
+
+_Sent = TypeVar("_Sent", Points, ScoredPoints)
+
+
+def mean(x: Array, axis_name: AxisName | None) -> Array:
+    """Returns the mean over this device's values and over devices."""
+    own = jnp.mean(x)
+    return own if axis_name is None else lax.pmean(own, axis_name)
+
+
+def maximum(x: Array, axis_name: AxisName | None) -> Array:
+    """Returns the maximum over this device's values and over devices, without gradient."""
+    own = lax.stop_gradient(jnp.max(x))
+    return own if axis_name is None else lax.pmax(own, axis_name)
+
+
+def _send(plan: Plan, points: _Sent, collective: Callable[[Array], Array]) -> _Sent:
+    """Hands points to other devices, in as few bytes as the products make use of."""
+
+    def rounded(x: Array) -> Array:
+        return collective(x.astype(jnp.bfloat16)).astype(x.dtype)
+
+    if plan.precision == lax.Precision.DEFAULT:
+        # A TPU's products would round them to bfloat16 anyway, so nothing is lost.
+        vectors = lax.platform_dependent(points.vectors, tpu=rounded, default=collective)
+    else:
+        vectors = collective(points.vectors)
+    return type(points)(vectors, *jax.tree.map(collective, points[1:]))
+
+
+# --- Keys of other devices: gathered ---
+
+
+def gather(plan: Plan, points: _Sent) -> _Sent:
+    """Returns the points of all devices."""
+    if plan.axis_name is None:
+        return points
+    return _send(plan, points, lambda x: lax.all_gather(x, plan.axis_name, tiled=True))
+
+
+def send_home(plan: Plan, gradients: Points) -> Points:
+    """Sums over devices, and leaves to each the gradients of its own keys."""
+    if plan.axis_name is None:
+        return gradients
+    return jax.tree.map(lambda x: lax.psum_scatter(x, plan.axis_name, tiled=True), gradients)
+
+
+# --- Keys of other devices: around a ring ---
+
+
+def pass_on(plan: Plan, x: Array) -> Array:
+    """Hands an array to the next device of the ring."""
+    assert plan.axis_name is not None
+    size = axis_size(plan.axis_name)
+    route = [(device, (device + 1) % size) for device in range(size)]
+    return lax.ppermute(x, plan.axis_name, route)
+
+
+def around(plan: Plan, points: _Sent, start: Any, visit: Callable[[Any, _Sent], Any]) -> Any:
+    """Folds `visit` over the points of every device, beginning with this one's.
+
+    The next points are sent before the visit, which does not need them, so that the
+    transfer and the computation overlap.
+    """
+    assert plan.axis_name is not None
+    send = functools.partial(pass_on, plan)
+
+    def hop(carry: tuple[_Sent, Any], _: None) -> tuple[tuple[_Sent, Any], None]:
+        points, state = carry
+        following = _send(plan, points, send)
+        return (following, visit(state, points)), None
+
+    hops = axis_size(plan.axis_name) - 1
+    (points, state), _ = lax.scan(hop, (points, start), length=hops)
+    return visit(state, points)

@@ -1,0 +1,50 @@
+"""What every kind of section becomes: its values reach the parts of an experiment."""
+
+import jax
+import pytest
+
+from aninfonce_jax.build import build_experiment, build_optimizer, build_source
+from aninfonce_jax.config import parse
+from aninfonce_jax.config.schema import ConfigError
+
+OPTIMIZERS = parse.section_types()["optimizer"]
+
+
+@pytest.mark.parametrize("kind", ["muon", "adamw", "adam", "sgd", "lars"])
+def test_every_optimizer_is_made_of_its_section(kind):
+    section = parse.default_section(OPTIMIZERS, kind)
+    params = {"encoder": {"kernel": jax.numpy.ones((2, 2))}, "objective": {}}
+    optimizer = build_optimizer(section, steps=200)
+    updates, _ = optimizer.update(params, jax.jit(optimizer.init)(params), params)
+    assert updates["encoder"]["kernel"].shape == (2, 2)
+
+
+def test_images_are_fed_one_step_at_a_time(image_config):
+    experiment = build_experiment(image_config(train__steps_per_dispatch=50))
+    assert experiment.dispatch_steps == 1
+    assert experiment.embedding_dim == 8
+    assert experiment.encoder.layers == ("backbone", "projector")
+
+
+def test_a_batch_needs_as_many_images(image_config):
+    config = image_config(train__batch_size=64)
+    with pytest.raises(ConfigError, match=r"batch_size=64 is more than the 60 images of .*train"):
+        build_experiment(config)
+    # What does not train, like a preview, may have fewer.
+    assert build_source(config).name.endswith("train")
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"source__strength": 90.0}, "config.source can't be augmented so: "),
+        ({"source__view_size": 32, "source__image_size": 16}, ""),
+    ],
+)
+def test_augmentations_that_can_not_be(image_config, changes, expected):
+    config = image_config(**changes)
+    if not expected:
+        assert build_source(config).example().shape == (2, 32, 32, 3)
+        return
+    with pytest.raises(ConfigError, match=expected):
+        build_source(config)
