@@ -177,7 +177,7 @@ def test_traces_of_a_run_without_its_config_are_refused(tmp_path, left):
 
 def test_a_save_in_a_folder_that_was_removed_is_no_trace_of_a_run(tmp_path):
     (tmp_path / "checkpoints" / "4.orbax-checkpoint-tmp" / "state").mkdir(parents=True)
-    workdir_lib.claim(tmp_path, CONFIG)
+    workdir_lib.claim(tmp_path, VALUES)
     assert workdir_lib.read_config(tmp_path) == CONFIG
 
 
@@ -249,7 +249,7 @@ def test_runs_are_found_here_and_one_level_below(tmp_path):
     with pytest.raises(WorkdirError, match="holds no run"):
         workdir_lib.find_runs([tmp_path / "b", tmp_path / "figures"])
     # Neither are those below a folder in which somebody has trained another run.
-    workdir_lib.claim(tmp_path, CONFIG)
+    workdir_lib.claim(tmp_path, VALUES)
     assert workdir_lib.find_runs([tmp_path]) == [tmp_path, tmp_path / "a", tmp_path / "b"]
 
 

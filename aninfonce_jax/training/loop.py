@@ -54,14 +54,14 @@ class UnfinishedError(RuntimeError):
 
 
 def open_checkpoints(
-    workdir: Path, experiment: Experiment, placement: Placement, run: str = ""
+    workdir: Path, experiment: Experiment, placement: Placement | None = None, run: str = ""
 ) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
     Args:
       workdir: where the run lives.
       experiment: the run.
-      placement: where it computes.
+      placement: where it computes; by default on the devices of this process.
       run: the fingerprint that its checkpoints carry; by default the experiment's own.
     """
     folder = workdir / workdir_lib.CHECKPOINT_FOLDER
