@@ -43,7 +43,7 @@ def test_evaluating_needs_a_run_and_a_checkpoint(small_config, tmp_path):
     with pytest.raises(ConfigError, match="is not the work directory of a run"):
         runs.evaluate_config(tmp_path, {})
     workdir_lib.claim(tmp_path, config_lib.to_dict(small_config()))
-    with pytest.raises(FileNotFoundError, match="has no checkpoint yet; train it first"):
+    with pytest.raises(ConfigError, match="has no checkpoint yet; train it first"):
         runs.evaluate_config(tmp_path, {})
 
 

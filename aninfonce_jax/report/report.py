@@ -49,12 +49,14 @@ _OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
 
 
 def write_report(
-    workdirs: Sequence[str | os.PathLike[str]], output: str | os.PathLike[str]
+    workdirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    output: str | os.PathLike[str],
 ) -> pathlib.Path:
     """Writes `report.html` and its figures as PNG and SVG.
 
     Args:
-      workdirs: the runs to compare, in the order to show them; one given twice counts once.
+      workdirs: the run, or those to compare, in the order to show them; one given twice counts
+        once.
       output: the folder to write to, made if need be.
 
     Returns:
@@ -66,6 +68,8 @@ def write_report(
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
+    if isinstance(workdirs, (str, os.PathLike)):
+        workdirs = [workdirs]
     output = pathlib.Path(output)
     unique = {path.resolve(): path for path in map(pathlib.Path, workdirs)}
     runs = [read_workdir(path) for path in unique.values()]
