@@ -9,7 +9,12 @@ a test module.
 """
 
 import os
+import signal
 from pathlib import Path
+
+# A runner in the background ignores Ctrl-C, and what tests start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _FLAGS = {
     "--xla_force_host_platform_device_count": "8",

@@ -154,10 +154,12 @@ def test_worker_processes_change_nothing(damaged):
         with training_batches(
             damaged, DECODER, Rows(8), seed=4, start=start, loading=loading
         ) as batches:
-            first = next(batches)
+            # One of each worker, which is set up then.
+            first = [next(batches) for _ in range(workers)]
             # As a scheduler does, which means the main process.
             signal_workers(signal.SIGTERM)
-            assert_same([first, *(next(batches) for _ in range(10 - start))], whole[start:])
+            rest = [next(batches) for _ in range(11 - start - workers)]
+            assert_same([*first, *rest], whole[start:])
             assert batches.unreadable == unreadable
             signal_workers(signal.SIGKILL)
             with pytest.raises(DataError, match="a process that loads images was ended"):
