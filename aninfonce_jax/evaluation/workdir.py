@@ -19,7 +19,7 @@ from aninfonce_jax.evaluation.intervals import Interval
 RECOVERED_R2 = 0.9  # from here on the page calls a factor recovered
 
 
-class ReportError(ValueError):
+class ReportError(workdir_lib.WorkdirError):
     """A folder that no report can be made from; its message is one line for the user."""
 
 
