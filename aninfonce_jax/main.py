@@ -139,7 +139,10 @@ def _train_and_report(
             )
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
-    return _show({name: run.folder for name, run in runs.items()}, workdir)
+    try:
+        return _show({name: run.folder for name, run in runs.items()}, workdir)
+    except ConfigError as error:  # what a run wrote was damaged since: it is not the command
+        return complain(error, EXIT_FAILED)
 
 
 def _build(name: str, config: Config, progress: Any) -> "Experiment":
@@ -174,13 +177,10 @@ def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -
 def _show(folders: Mapping[str, Path], output: Path) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
     from aninfonce_jax.console import print_readouts, print_scores
-    from aninfonce_jax.report.runs import ReportError, read_workdir
+    from aninfonce_jax.report.runs import read_workdir
     from aninfonce_jax.report.table import tabulate
 
-    try:
-        results = {name: read_workdir(folder).final for name, folder in folders.items()}
-    except ReportError as error:
-        return complain(error, EXIT_USAGE)
+    results = {name: read_workdir(folder).final for name, folder in folders.items()}
     print_scores(results)
     try:
         tables = [tabulate(folder) for folder in folders.values()]
@@ -216,12 +216,10 @@ def _preview(config: Config, folder: Path) -> int:
 
 
 def _report(folders: list[Path], output: Path) -> int:
-    from aninfonce_jax.report.report import ReportError, write_report
+    from aninfonce_jax.report.report import write_report
 
     try:
         page = write_report(folders, output)
-    except ReportError as error:
-        return complain(error, EXIT_USAGE)
     except OSError as error:
         return complain(f"the report can't be written: {error}", EXIT_FAILED)
     print(f"report: {printable(page)}")

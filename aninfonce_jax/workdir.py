@@ -15,6 +15,7 @@ Nothing here trains, scores or draws, and jax is not imported.
 
 import contextlib
 import dataclasses
+import errno
 import hashlib
 import json
 import os
@@ -386,7 +387,13 @@ def write_eval(
       scores: `step` among them.
       config_hash: of the run that was evaluated.
       rows: all rows of metrics that were written so far; None if they aren't known.
+
+    Raises:
+      OSError: if it can't be written, or the run's folder was removed. A save that is under way
+        then makes one of the same name, in which these scores would be of no run.
     """
+    if not (folder / CONFIG_FILE).exists():
+        raise FileNotFoundError(errno.ENOENT, "the run is gone", str(folder / CONFIG_FILE))
     content = {**scores, "config_hash": config_hash}
     if rows is not None:
         content |= {"metrics_rows": len(rows), "metrics_sha256": digest_rows(rows)}

@@ -31,7 +31,7 @@ _KINDS = {
 }
 
 
-class ReportError(ValueError):
+class ReportError(workdir_lib.WorkdirError):
     """A folder that no report can be made from; its message is one line for the user."""
 
 
