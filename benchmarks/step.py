@@ -160,9 +160,12 @@ class Checkout:
     """Our steps, as the code in a folder takes them, in a process of its own."""
 
     def __init__(self, folder, optimizer):
+        folder = pathlib.Path(folder).resolve()
+        # Its own script, because what a step is called with may differ.
+        script = folder / "benchmarks" / "step.py"
         self._process = subprocess.Popen(
-            [sys.executable, __file__, "--worker", f"--optimizer={optimizer}"],
-            env=os.environ | {"PYTHONPATH": str(pathlib.Path(folder).resolve())},
+            [sys.executable, script, "--worker", f"--optimizer={optimizer}"],
+            env=os.environ | {"PYTHONPATH": str(folder)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
