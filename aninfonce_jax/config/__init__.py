@@ -37,6 +37,7 @@ __all__ = [
     "Resolved",
     "check_backend",
     "check_devices",
+    "complete",
     "default_config",
     "defaults_like",
     "difference",
@@ -203,6 +204,18 @@ def for_evaluation(config: Config, overrides: Mapping[str, Any]) -> Config:
             "leave it out, or train another run"
         )
     return changed
+
+
+def complete(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the nested values of a config with every field that they lack at its default.
+
+    So a run that was begun before a field existed is the run that it would be now.
+
+    Raises:
+      ConfigError: on a key or a value that this version does not know.
+    """
+    config: Config = parse_section(Config, _plain(values))
+    return to_dict(config)
 
 
 def fingerprint(config: Config) -> str:
