@@ -29,6 +29,7 @@ from aninfonce_jax.placement import Placement
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.step import lower_train_step, make_train_step
+from aninfonce_jax.workdir import config_file
 
 TOY = Path(__file__).with_name("toy_experiment.py")
 # A run that says when a checkpoint is whole, and then waits to be killed.
@@ -214,12 +215,12 @@ def test_an_experiment_of_an_earlier_version_goes_on(whole, tmp_path, monkeypatc
     before = workdir_lib.read_saved(older).hash
     del values["microbatches"], values["settings"], values["eval"]["neighbours"]
     saved = dataclasses.replace(workdir_lib.read_saved(older), values=values)
-    workdir_lib._write_config(older, saved)
+    config_file._write_config(older, saved)
     result = an.train(make_experiment(), older, progress="off")
     assert result.scores == whole[1].scores
     assert workdir_lib.read_saved(older) == workdir_lib.read_saved(whole[0])
     assert workdir_lib.read_saved(older).hash == before
-    workdir_lib._write_config(older, saved)
+    config_file._write_config(older, saved)
     with pytest.raises(an.ConfigError, match=r"with another config \(microbatches: 1 -> 2\)"):
         an.train(make_experiment(microbatches=2), older, progress="off")
 
