@@ -1,19 +1,18 @@
 """Placing, training and evaluating what a config describes: `runs.py`."""
 
-import dataclasses
 import json
 
 import chex
 import jax
 import numpy as np
 import pytest
+from later_schemas import add_field
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import runs
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment
-from aninfonce_jax.config import parse, schema
-from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 
@@ -109,20 +108,3 @@ def test_a_run_that_began_before_a_field_was_known_goes_on(small_config, tmp_pat
     assert scores["r2"] == whole.scores["r2"]
     assert "evaluated_with" not in scores
     runs.train(build_experiment(newer), tmp_path / "whole", progress="off")
-
-
-def add_field(monkeypatch, section, name, default):
-    """Adds a field to a section of every config, as a later version might."""
-    field = schema._field(default, "a field of a later version", schema.Range(0, 10))
-    parts = {field.name: field for field in dataclasses.fields(Config)}
-    newer = dataclasses.make_dataclass(
-        "Newer", [(name, type(default), field)], bases=(parts[section].type,), frozen=True
-    )
-    config = dataclasses.make_dataclass(
-        "Config", [(section, newer, schema._field(newer(), ""))], bases=(Config,), frozen=True
-    )
-    for module in (config_lib, parse):
-        monkeypatch.setattr(module, "Config", config)
-    parse.leaves.cache_clear()
-    monkeypatch.setattr(parse, "leaves", parse.leaves.__wrapped__)
-    monkeypatch.setattr(config_lib, "leaves", parse.leaves)
