@@ -7,9 +7,10 @@ a result that it needs anyway, or goes on, and both are time in steps.
 
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -124,6 +125,62 @@ def entries(seconds: Mapping[str, float]) -> dict[str, float]:
         registry.GOODPUT: seconds["steps"] / wall if wall > 0 else 0.0,
         **{registry.phase_key(phase): seconds[phase] for phase in PHASES},
     }
+
+
+class Pace:
+    """How fast steps are taken, from the time that one row of them is done to the next one's.
+
+    Evaluations and checkpoints in between do not count, and neither does what the first call
+    compiles before it takes a step.
+
+    Args:
+      clock: of the run.
+      batch_size: examples in a step that the host feeds; None: it feeds none.
+    """
+
+    def __init__(self, clock: Clock, batch_size: int | None) -> None:
+        self._clock = clock
+        self._batch_size = batch_size
+        # At the last row that the device has done; None before its first step.
+        self._before: _Reading | None = None
+
+    @contextlib.contextmanager
+    def call(self, step: int) -> Iterator[None]:
+        """Goes around a call to the device that begins at this step."""
+        if self._before is not None:
+            yield
+            return
+        begin, compiled = self._read(step), self._clock.seconds["compile"]
+        yield
+        compiling = self._clock.seconds["compile"] - compiled
+        self._before = begin._replace(seconds=begin.seconds + compiling)
+
+    def row(self, step: int) -> dict[str, float]:
+        """What a row tells of the machine; to be asked when its steps, up to this one, are done."""
+        assert self._before is not None, "rows come after calls"
+        before, now = self._before, self._read(step)
+        self._before = now
+        seconds = now.seconds - before.seconds
+        rate = 1 / seconds if seconds > 0 else math.nan
+        steps_per_second = rate * (now.step - before.step)
+        found = {registry.STEPS_PER_SECOND: steps_per_second}
+        if self._batch_size is not None:
+            found[registry.EXAMPLES_PER_SECOND] = steps_per_second * self._batch_size
+            found[registry.DATA_WAIT_SHARE] = rate * (now.waited - before.waited)
+        times = entries(self._clock.seconds)
+        return found | {key: times[key] for key in (registry.WALL_SECONDS, registry.GOODPUT)}
+
+    def _read(self, step: int) -> "_Reading":
+        waited = self._clock.entered("input")
+        return _Reading(step, self._clock.entered("steps") + waited, waited)
+
+
+class _Reading(NamedTuple):
+    """How long a session has been at steps, and waited for data, when a step is done."""
+
+    step: int
+    seconds: float
+    waited: float
 
 
 class _Compiling:

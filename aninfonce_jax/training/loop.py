@@ -7,11 +7,10 @@ weights, and deals with time, files and signals.
 import contextlib
 import dataclasses
 import functools
-import math
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -19,12 +18,13 @@ import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.placement import Placement, on
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
-from aninfonce_jax.training.goodput import Clock, entries
+from aninfonce_jax.training.goodput import Clock, Pace, entries
 from aninfonce_jax.training.metrics import MetricWriter
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import TrainState
@@ -55,7 +55,7 @@ class UnfinishedError(RuntimeError):
 
 
 def open_checkpoints(
-    workdir: Path, experiment: Experiment, placement: Placement | None = None, run: str = ""
+    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None, run: str = ""
 ) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
@@ -112,7 +112,7 @@ class TrainResult:
 
 def train(
     experiment: Experiment,
-    workdir: Path | None,
+    workdir: AnyPath | None,
     make_evaluate: MakeEvaluate,
     *,
     placement: Placement,
@@ -197,7 +197,7 @@ def train(
 
 
 @contextlib.contextmanager
-def _folder(workdir: Path | None) -> Iterator[Path]:
+def _folder(workdir: AnyPath | None) -> Iterator[AnyPath]:
     """Gives the work directory, or one that is gone afterwards."""
     if workdir is not None:
         yield workdir
@@ -216,7 +216,7 @@ def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:
     )
 
 
-def _wall_seconds(folder: Path) -> float:
+def _wall_seconds(folder: AnyPath) -> float:
     """Returns how long the run had taken when it wrote its last row; 0 if nobody can tell."""
     try:
         rows = workdir_lib.read_metrics(folder / workdir_lib.METRICS_FILE)
@@ -234,33 +234,13 @@ def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
     return {**kept, "intervals": own} if kept else None
 
 
-class _Reading(NamedTuple):
-    """How long this session has taken when it comes to a step.
-
-    Attributes:
-      step: the number of steps.
-      seconds: in steps and waiting for data, with the compiling that fell into it.
-      waited: for data.
-      compiled: of the whole run, wherever it fell.
-    """
-
-    step: int
-    seconds: float
-    waited: float
-    compiled: float
-
-    def after(self, compiled: float) -> "_Reading":
-        """Returns the reading once compiling has come to `compiled` seconds."""
-        return self._replace(seconds=self.seconds + compiled - self.compiled, compiled=compiled)
-
-
 class _Session:
     """The loop itself, with what it keeps between two calls to the device."""
 
     def __init__(
         self,
         experiment: Experiment,
-        workdir: Path,
+        workdir: AnyPath,
         checkpoints: Checkpoints,
         stop: StopSignal,
         evaluate: Callable[[], Evaluate],
@@ -279,8 +259,7 @@ class _Session:
         self.progress = progress
         self.clock = clock
         self.history: list[dict[str, Any]] = []
-        # Step and seconds at the last row that the device has done; None before its first step.
-        self._measured: _Reading | None = None
+        self.pace = Pace(clock, None if feed.is_empty else experiment.batch_size)
         # Metrics of the steps since the last row, of each call those of its steps.
         self._interval: list[tuple[Metrics, int]] = []
         # Losses of the call before the latest: the device has done with them.
@@ -324,11 +303,9 @@ class _Session:
             count = next_look(step, experiment) - step
             with self.clock.phase("input"):
                 fed = next(self.feed)
-            before = self._reading(step)
-            state, metrics = step_fn(state, fed, count)
+            with self.pace.call(step):
+                state, metrics = step_fn(state, fed, count)
             self.writer.poll()
-            # The first call compiles before it takes a step.
-            self._measured = self._measured or before.after(self._reading(step).compiled)
             step += count
             self._interval.append((metrics, count))
             if self._is_due(step, experiment.log.every):
@@ -392,7 +369,7 @@ class _Session:
         means = jax.tree.map(jnp.mean, values)
         if not self.feed.is_empty:
             means[registry.UNREADABLE] = self.feed.unreadable
-        self.writer.write(step, "train", means, functools.partial(self._pace, step))
+        self.writer.write(step, "train", means, functools.partial(self.pace.row, step))
         # Looks at the row before, which is there already, so that the device is not kept waiting.
         if self._unchecked is not None and not np.isfinite(self._unchecked):
             self._require_progress(step, state)
@@ -400,35 +377,12 @@ class _Session:
         self._interval = []
         self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
-    def _pace(self, step: int) -> dict[str, float]:
-        """Returns how fast the steps since the row before were, now that the device has done them.
-
-        It is measured from the time that one row was there to the time that the next one is,
-        without evaluation, checkpoints, and the compilation of the first call.
-        """
-        assert self._measured is not None, "rows come after steps"
-        before, now = self._measured, self._reading(step)
-        self._measured = now
-        seconds = now.seconds - before.seconds
-        steps_per_second = (now.step - before.step) / seconds if seconds > 0 else math.nan
-        pace = {registry.STEPS_PER_SECOND: steps_per_second}
-        if not self.feed.is_empty:
-            pace |= {
-                registry.EXAMPLES_PER_SECOND: steps_per_second * self.experiment.batch_size,
-                registry.DATA_WAIT_SHARE: (now.waited - before.waited) / seconds
-                if seconds > 0
-                else math.nan,
-            }
-        times = entries(self.clock.seconds)
-        return pace | {name: times[name] for name in (registry.WALL_SECONDS, registry.GOODPUT)}
-
-    def _reading(self, step: int) -> "_Reading":
-        entered, waited = self.clock.entered("steps", "input"), self.clock.entered("input")
-        return _Reading(step, entered, waited, self.clock.seconds["compile"])
+    def _times(self) -> dict[str, float]:
+        return entries(self.clock.seconds)
 
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
-        self.writer.flush()  # the steps of its row are done: their time ends here
+        self.writer.poll()
         with self.clock.phase("evaluation"):
             self._score(step, state)
 
@@ -444,11 +398,11 @@ class _Session:
         elif self.untrained is not None:
             scores["untrained"] = self.untrained
         row = {name: value for name, value in scores.items() if name not in registry.DETAILS}
-        times = entries(self.clock.seconds)
         if not self.history or self.history[-1]["step"] < step:
             self.history.append(row)
-            self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"} | times)
-        numbers = {registry.PARAMETERS: count_parameters(state), **times}
+            values = {name: value for name, value in row.items() if name != registry.STEP}
+            self.writer.write(step, "eval", values, self._times)
+        numbers = {registry.PARAMETERS: count_parameters(state), **self._times()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
         workdir_lib.write_eval(
