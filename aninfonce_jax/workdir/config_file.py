@@ -3,15 +3,14 @@
 import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.config.values import shown
-from aninfonce_jax.files import FileError, read_json, write_json
+from aninfonce_jax.files import FileError, is_there, read_json, write_json
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.workdir.entries import check_entries
 from aninfonce_jax.workdir.holding import hold
 from aninfonce_jax.workdir.names import (
@@ -53,7 +52,7 @@ Complete = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def claim(
-    folder: Path,
+    folder: AnyPath,
     values: Mapping[str, Any],
     command: str = "",
     complete: Complete = dict,
@@ -93,7 +92,7 @@ def claim(
 
 
 def check_same(
-    folder: Path,
+    folder: AnyPath,
     values: Mapping[str, Any],
     complete: Complete = dict,
     *,
@@ -124,7 +123,7 @@ def check_same(
     return saved
 
 
-def _completed(folder: Path, saved: SavedConfig, complete: Complete) -> Mapping[str, Any]:
+def _completed(folder: AnyPath, saved: SavedConfig, complete: Complete) -> Mapping[str, Any]:
     try:
         return complete(saved.values)
     except ConfigError as error:
@@ -139,7 +138,7 @@ def _list_changes(changes: Mapping[str, tuple[Any, Any]]) -> str:
     return "; ".join(told[:_MOST_CHANGES] + [f"{more} more"] * (more > 0))
 
 
-def _holds_work(path: Path) -> bool:
+def _holds_work(path: AnyPath) -> bool:
     """Whether a trace of a run is more than a save that was interrupted."""
     if path.name == CHECKPOINT_FOLDER and path.is_dir():
         return any(INTERRUPTED_SAVE not in found.name for found in path.iterdir())
@@ -148,7 +147,7 @@ def _holds_work(path: Path) -> bool:
 
 @contextlib.contextmanager
 def claimed(
-    folder: Path,
+    folder: AnyPath,
     values: Mapping[str, Any],
     command: str = "",
     complete: Complete = dict,
@@ -164,12 +163,12 @@ def claimed(
         yield claim(folder, values, command, complete)
 
 
-def write_config(folder: Path, values: Mapping[str, Any], command: str) -> None:
+def write_config(folder: AnyPath, values: Mapping[str, Any], command: str) -> None:
     """Writes the `config.json` of a new run, with the hash and the digest of what it holds."""
     _write_config(folder, _as_saved(values, command))
 
 
-def _write_config(folder: Path, saved: SavedConfig) -> None:
+def _write_config(folder: AnyPath, saved: SavedConfig) -> None:
     content = {"config": saved.values, "hash": saved.hash, "command": saved.command}
     write_json(folder / CONFIG_FILE, seal(content))
 
@@ -179,14 +178,14 @@ def _as_saved(values: Mapping[str, Any], command: str) -> SavedConfig:
     return SavedConfig(plain, config_lib.fingerprint_values(plain), command)
 
 
-def read_saved(folder: Path) -> SavedConfig:
+def read_saved(folder: AnyPath) -> SavedConfig:
     """Returns what `config.json` holds.
 
     Raises:
       WorkdirError: if it is missing, can't be read, or is not as a run wrote it.
     """
     path = folder / CONFIG_FILE
-    if not os.path.lexists(path):
+    if not is_there(path):
         raise WorkdirError(f"{folder} is not the work directory of a run: it has no {CONFIG_FILE}")
     with reading(path, f"; {_PUT_BACK}"):
         content = read_json(path, _CONFIG_BYTES)
@@ -206,7 +205,7 @@ _PUT_BACK = (
 )
 
 
-def read_config(folder: Path) -> Config:
+def read_config(folder: AnyPath) -> Config:
     """Returns the config of the run in `folder`; raises as `read_saved`."""
     saved = read_saved(folder)
     if saved.values.get("made_by") == MADE_IN_CODE:
