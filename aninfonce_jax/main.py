@@ -162,11 +162,12 @@ def _build(name: str, config: Config, progress: Any) -> "Experiment":
 def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any]) -> int:
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import evaluate_config
+    from aninfonce_jax.scores.registry import WARNINGS
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     try:
         for folder in folders:
-            for problem in evaluate_config(folder, overrides).get("warnings", ()):
+            for problem in evaluate_config(folder, overrides).get(WARNINGS, ()):
                 warn(f"{folder}: {problem}")
     except (CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)

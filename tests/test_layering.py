@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from aninfonce_jax.scores import monitors, registry
+
 PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
@@ -139,6 +141,40 @@ def test_a_run_does_not_know_what_its_observations_are(own):
         assert not names & strange, path
         modules = imported_modules(path.read_text())
         assert not modules & {"sources.images", "sources.process", "models.mlp", "models.resnet"}
+
+
+# Of what `eval.json` holds, names that other things have as well.
+ALSO_OTHERS = {"objective", "features", "seconds", "untrained"}
+
+
+def keys_named(tree: ast.AST) -> set[str]:
+    """Returns the texts by which entries of mappings are written or looked up."""
+    found: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Dict):
+            found += node.keys
+        elif isinstance(node, ast.Subscript):
+            found.append(node.slice)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            found += node.args[:1] if node.func.attr in ("get", "pop", "has") else []
+    return {x.value for x in found if isinstance(x, ast.Constant) and isinstance(x.value, str)}
+
+
+@pytest.mark.parametrize("own", ["evaluation", "report", "console", "main", "runs"])
+def test_a_score_is_named_by_the_registry_alone(own):
+    named = {value for name, value in vars(registry).items() if name.isupper() and name[0] != "_"}
+    entries = {value for value in named if isinstance(value, str)} - ALSO_OTHERS
+    scores = {score.key for score in registry.SCORES} | entries
+    # What one function hands over is not yet an entry of a file.
+    scores -= set(monitors.CollapseScores.__annotations__)
+    paths = sorted((PACKAGE / own).glob("*.py")) or [PACKAGE / f"{own}.py"]
+    for path in paths:
+        assert not keys_named(ast.parse(path.read_text())) & scores, path
+
+
+def test_a_bare_name_is_seen():
+    source = 'a = {"r2": 1}; b["map"] = 2; c.get("loss", 0); d.get(0); e[1]; f("step")'
+    assert keys_named(ast.parse(source)) == {"r2", "map", "loss"}
 
 
 @pytest.mark.parametrize(

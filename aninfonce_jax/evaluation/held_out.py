@@ -10,7 +10,7 @@ import numpy as np
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.scores import intervals, monitors
+from aninfonce_jax.scores import intervals, monitors, registry
 from aninfonce_jax.sources.source import Source, as_feed
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
@@ -45,7 +45,7 @@ class HeldOutPairs:
         """Returns the held-out loss and its floor, with intervals over batches."""
         del full
         if self._source is None:
-            return Findings({"loss": float("nan")})
+            return Findings({registry.LOSS.key: float("nan")})
         return loss_findings(self._losses(weights), self._perfect_losses())
 
     def collapse(self, weights: Weights, *, full: bool) -> Findings:
@@ -136,10 +136,10 @@ def loss_findings(losses: np.ndarray, floors: np.ndarray | None) -> Findings:
       losses: of each batch, [batches].
       floors: of a perfect encoder on the same batches, [batches]; None where it has no form.
     """
-    parts = {"loss": losses}
+    parts = {registry.LOSS.key: losses}
     if floors is not None:
         # Taken batch by batch, the difference varies far less than the two.
-        parts |= {"loss_floor": floors, "loss_above_floor": losses - floors}
+        parts |= {registry.LOSS_FLOOR.key: floors, registry.LOSS_ABOVE_FLOOR: losses - floors}
     return Findings(
         {name: float(np.mean(values)) for name, values in parts.items()},
         {name: intervals.mean_interval(values) for name, values in parts.items()},
@@ -155,13 +155,17 @@ def collapse_findings(by_layer: dict[str, np.ndarray], embedding: str) -> Findin
     """
     found = {layer: monitors.collapse_scores(features) for layer, features in by_layer.items()}
     own = found[embedding]
+
+    def rank(layer: str) -> str:
+        return registry.effective_rank(layer).key
+
     return Findings(
         {
-            **{f"effective_rank_{layer}": x["effective_rank"] for layer, x in found.items()},
-            "spread_min": own["spread_min"],
-            "spread_median": own["spread_median"],
-            "spread": own["spread"].tolist(),
+            **{rank(layer): x["effective_rank"] for layer, x in found.items()},
+            registry.SPREAD_MIN.key: own["spread_min"],
+            registry.SPREAD_MEDIAN.key: own["spread_median"],
+            registry.SPREAD: own["spread"].tolist(),
         },
-        {f"effective_rank_{layer}": x["effective_rank_interval"] for layer, x in found.items()},
+        {rank(layer): x["effective_rank_interval"] for layer, x in found.items()},
         by_layer[embedding],
     )

@@ -16,7 +16,7 @@ from aninfonce_jax.data.prefetch import Prefetch
 from aninfonce_jax.evaluation.findings import Findings
 from aninfonce_jax.evaluation.held_out import collapse_findings
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.scores import intervals, monitors, probes
+from aninfonce_jax.scores import intervals, monitors, probes, registry
 from aninfonce_jax.sources.source import Examples, ExampleSet, Interventions
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Intervention, Weights
@@ -83,8 +83,8 @@ class Readouts:
         elif full and self._classes > 1:
             findings.add(
                 Findings(
-                    {"readouts": _each(classes.scores, lambda x: {"classes": x})},
-                    {"readouts": _each(classes.intervals, lambda x: {"classes": x})},
+                    {registry.READOUTS: _each(classes.scores, lambda x: {registry.CLASSES: x})},
+                    {registry.READOUTS: _each(classes.intervals, lambda x: {registry.CLASSES: x})},
                 )
             )
         return findings
@@ -130,13 +130,13 @@ class Readouts:
         count = len(np.asarray(queries[first].labels))
         return Findings(
             {
-                "chance": 1 / self._classes,
-                "probe_accuracy": classes.scores[first],
-                "knn_accuracy": nearest,
+                registry.CHANCE: 1 / self._classes,
+                registry.PROBE_ACCURACY.key: classes.scores[first],
+                registry.KNN_ACCURACY.key: nearest,
             },
             {
-                "probe_accuracy": classes.intervals[first],
-                "knn_accuracy": intervals.wilson(nearest, count),
+                registry.PROBE_ACCURACY.key: classes.intervals[first],
+                registry.KNN_ACCURACY.key: intervals.wilson(nearest, count),
             },
         )
 
@@ -171,21 +171,24 @@ class Readouts:
                 learn, score = (probes.Labelled(x[layer], drawn) for x, drawn in applied)
                 strengths[layer][name] = probes.strength_r2(*_split(learn), score)
         for row in correct.values():
-            row["average"] = np.mean([row[name] for name in interventions.averaged], axis=0)
+            row[registry.AVERAGE] = np.mean([row[name] for name in interventions.averaged], axis=0)
         findings = Findings(
             {
-                "readouts": _nested(correct, lambda shares: float(shares.mean())),
-                "strength_r2": _nested(strengths, lambda probe: probe.r2),
-                "never_applied": [x for x in interventions.names if not interventions.occurs(x)],
+                registry.READOUTS: _nested(correct, lambda shares: float(shares.mean())),
+                registry.STRENGTHS: _nested(strengths, lambda probe: probe.r2),
+                registry.NEVER_APPLIED: [
+                    x for x in interventions.names if not interventions.occurs(x)
+                ],
             },
             {
-                "readouts": _nested(correct, intervals.clustered_accuracy),
-                "strength_r2": _nested(strengths, lambda probe: probe.interval),
+                registry.READOUTS: _nested(correct, intervals.clustered_accuracy),
+                registry.STRENGTHS: _nested(strengths, lambda probe: probe.interval),
             },
         )
         for layer in classes.scores:
-            findings.scores["readouts"][layer]["classes"] = classes.scores[layer]
-            findings.intervals["readouts"][layer]["classes"] = classes.intervals[layer]
+            findings.scores[registry.READOUTS][layer][registry.CLASSES] = classes.scores[layer]
+            own = findings.intervals[registry.READOUTS][layer]
+            own[registry.CLASSES] = classes.intervals[layer]
         return findings
 
 

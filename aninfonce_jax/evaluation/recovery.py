@@ -7,7 +7,7 @@ import numpy as np
 
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings, Part
-from aninfonce_jax.scores import identifiability, intervals
+from aninfonce_jax.scores import identifiability, intervals, registry
 from aninfonce_jax.sources.source import Latents
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Weights
@@ -57,9 +57,9 @@ def recovery_findings(
     content = np.ones(latents.shape[1], bool)
     if truth is not None:
         content = identifiability.content_mask(truth)
-    groups = {"r2": np.ones_like(content)}
+    groups = {registry.R2.key: np.ones_like(content)}
     if not content.all():
-        groups |= {"r2_content": content, "r2_style": ~content}
+        groups |= {registry.R2_CONTENT.key: content, registry.R2_STYLE.key: ~content}
     found = intervals.r2_intervals(
         *identifiability.linear_readout(latents, features),
         np.concatenate([np.eye(len(content)), [*groups.values()]]),
@@ -69,10 +69,10 @@ def recovery_findings(
         dict(zip(groups, found[len(content) :], strict=True)),
         features,
     )
-    findings.scores["r2_per_factor"] = per_factor.tolist()
-    findings.intervals["r2_per_factor"] = found[: len(content)]
+    findings.scores[registry.R2_PER_FACTOR] = per_factor.tolist()
+    findings.intervals[registry.R2_PER_FACTOR] = found[: len(content)]
     for method in identifiability.CORRELATIONS:
-        name = f"mcc_{method}"
+        name = registry.mcc(method).key
         findings.scores[name], findings.intervals[name] = identifiability.mcc_with_interval(
             latents, features, method
         )
@@ -89,22 +89,23 @@ def map_scores(
     that distinct Λ̂ tell; where the objective has none, the map itself does. An encoder with
     more or fewer outputs than factors has no such order, and nothing is compared.
     """
-    scores: dict[str, Any] = {"concentration_true": truth.tolist()}
+    scores: dict[str, Any] = {registry.CONCENTRATION_TRUE: truth.tolist()}
     if features.shape[1] != latents.shape[1]:
         return scores
     values = None if learned is None else np.asarray(learned, np.float64)
     matrix = identifiability.recovered_map(latents, features)
     if values is not None:
         matched = identifiability.recovered_concentration(truth, values, matrix)
-        scores["concentration"] = matched.tolist()
-        scores["concentration_error"] = float(np.max(np.abs(matched / truth - 1)))
-        scores["concentration_error_sorted"] = identifiability.concentration_error(truth, values)
+        scores[registry.CONCENTRATION] = matched.tolist()
+        scores[registry.CONCENTRATION_ERROR.key] = float(np.max(np.abs(matched / truth - 1)))
+        error = identifiability.concentration_error(truth, values)
+        scores[registry.CONCENTRATION_ERROR_SORTED] = error
     tells_order = values is not None and np.ptp(values) > 0
     blocks = identifiability.block_orthogonality(matrix, truth, values if tells_order else None)
     ordered = np.empty_like(matrix)
     ordered[np.argsort(-truth, kind="stable")] = matrix[blocks.feature_order]
     return scores | {
-        "map": ordered.tolist(),
-        "block_energy": blocks.inside,
-        "block_orthogonality": float(blocks.deviations.mean()),
+        registry.MAP: ordered.tolist(),
+        registry.BLOCK_ENERGY: blocks.inside,
+        registry.BLOCK_ORTHOGONALITY: float(blocks.deviations.mean()),
     }

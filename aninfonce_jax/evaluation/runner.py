@@ -17,7 +17,7 @@ from aninfonce_jax.evaluation.readouts import Readouts
 from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
-from aninfonce_jax.scores import health
+from aninfonce_jax.scores import health, registry
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
@@ -57,16 +57,16 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate
             findings.add(part(weights, full=full))
         scores = findings.scores
         if experiment.source.fed(experiment.batch_size) is not None:
-            scores["unreadable_examples"] = len(set().union(*unreadable))
+            scores[registry.UNREADABLE] = len(set().union(*unreadable))
         problems = health.find_problems(
             experiment.objective,
             experiment.batch_size,
             findings.embeddings,
-            loss=scores["loss"] if held_out.exist else None,
-            loss_floor=scores.get("loss_floor"),
-            r2=scores.get("r2"),
+            loss=scores[registry.LOSS.key] if held_out.exist else None,
+            loss_floor=scores.get(registry.LOSS_FLOOR.key),
+            r2=scores.get(registry.R2.key),
         )
-        return {**scores, "intervals": findings.intervals, "warnings": problems}
+        return {**scores, registry.INTERVALS: findings.intervals, registry.WARNINGS: problems}
 
     return evaluate
 
@@ -77,7 +77,7 @@ def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:
     learned = experiment.objective.concentration(weights.params["objective"], dim)
     if learned is None:
         return {}
-    return {"concentration": np.sort(np.asarray(learned))[::-1].tolist()}
+    return {registry.CONCENTRATION: np.sort(np.asarray(learned))[::-1].tolist()}
 
 
 def evaluate_workdir(
@@ -113,23 +113,23 @@ def evaluate_workdir(
             warn(problem)
         _check_replaces(workdir, config_hash, restored)
         scores = {
-            "step": restored.step,
+            registry.STEP: restored.step,
             **make_evaluate(experiment, placement)(restored.state.evaluated, full=True),
-            "parameters": loop.count_parameters(restored.state),
+            registry.PARAMETERS: loop.count_parameters(restored.state),
             **entries(restored.extra["clock"]["seconds"]),
         }
         changed = config_lib.difference(experiment.complete(saved.values), experiment.description)
         if changed:
-            scores["evaluated_with"] = {name: now for name, (_, now) in changed.items()}
+            scores[registry.EVALUATED_WITH] = {name: now for name, (_, now) in changed.items()}
         elif restored.extra["untrained"] is not None:  # scored in the same way
-            scores["untrained"] = restored.extra["untrained"]
+            scores[registry.UNTRAINED] = restored.extra["untrained"]
         workdir_lib.write_eval(workdir, scores, config_hash, restored.extra.get("rows"))
     return scores
 
 
 def _check_replaces(workdir: AnyPath, config_hash: str, restored: Restored) -> None:
     """Raises CheckpointError if there are scores of a later step than the checkpoint's."""
-    known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
+    known = workdir_lib.read_eval(workdir, config_hash).scores.get(registry.STEP) or 0
     if known > restored.step:
         why = f" ({'; '.join(restored.problems)})" if restored.problems else ""
         raise CheckpointError(

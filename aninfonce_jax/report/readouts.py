@@ -59,12 +59,12 @@ def readouts_section(page: Comparison, folder: AnyPath) -> Section | None:
         {
             "columns": columns,
             "operations": operations,
-            "classes": registry.CLASSES in columns,
+            "has_classes": registry.CLASSES in columns,
             "averaged": join_words(AVERAGED) if set(AVERAGED) <= set(columns) else "",
             "parts": readout_parts(own, columns),
             "papers": known,
             "paper_parts": [part for paper in known for part in _paper_parts(paper, columns)],
-            "never_applied": _never_applied(own.runs),
+            "unused_operations": _never_applied(own.runs),
         },
     )
 

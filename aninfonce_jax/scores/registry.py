@@ -127,6 +127,12 @@ SCORES = (
     PROBE_ACCURACY, LOSS, LOSS_FLOOR, SPREAD_MIN, SPREAD_MEDIAN,
 )  # fmt: skip
 
+
+def mcc(method: str) -> Score:
+    """The mean correlation coefficient by one of `identifiability.CORRELATIONS`."""
+    return {"pearson": MCC_PEARSON, "spearman": MCC_SPEARMAN}[method]
+
+
 # Each layer of an encoder has its own effective rank; the encoder names its layers.
 _RANK_PREFIX = "effective_rank_"
 
@@ -146,6 +152,8 @@ def ranked_layers(keys: Iterable[str]) -> list[str]:
 STEP, SECONDS, PARAMETERS = "step", "seconds", "parameters"
 R2_PER_FACTOR = "r2_per_factor"  # [dim]
 MAP = "map"  # [dim, dim], recovered factors in rows, true ones in columns
+CONCENTRATION_ERROR_SORTED = "concentration_error_sorted"  # with both sorted
+BLOCK_ORTHOGONALITY = "block_orthogonality"  # how far blocks are from orthogonal, on average
 BLOCK_ENERGY = "block_energy"  # share of the map that lies within blocks of equal Λ
 CONCENTRATION = "concentration"  # Λ̂, in the order of the true factors where that is known
 CONCENTRATION_TRUE = "concentration_true"  # [dim]
