@@ -4,7 +4,7 @@ What each mode does; the flags are read in `command_line`. Heavy imports wait un
 are known to be good, so that a typo answers at once.
 """
 
-from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
+from aninfonce_jax.at_once import stop_at_once
 
 if __name__ == "__main__":
     stop_at_once()  # before the imports that take time
@@ -28,6 +28,7 @@ from aninfonce_jax.cli import (
 )
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.stop import Preempted, StopSignal
 
 if TYPE_CHECKING:
     from aninfonce_jax.training.experiment import Experiment
@@ -227,7 +228,7 @@ def _report(folders: list[Path], output: Path) -> int:
 
 
 def script() -> None:
-    """Runs the command line of this process: what the `aninfonce` script calls."""
+    """Runs the command line of this process."""
     run_command(main)
 
 
