@@ -46,11 +46,26 @@ class StopSignal:
     def __init__(self) -> None:
         self.requested = False
         self._previous: dict[int, Any] = {}
+        # Of a signal that is to raise.
+        self._message: str | None = None
 
     def raise_if_requested(self, message: str) -> None:
         """Raises Preempted with the message if a signal has come."""
         if self.requested:
             raise Preempted(message)
+
+    @contextlib.contextmanager
+    def raising(self, message: str) -> Iterator[None]:
+        """Lets a signal raise Preempted right where it comes: while there is nothing to save yet.
+
+        Code that swallows the exception does not swallow the request, which `requested` keeps.
+        """
+        self._message = message
+        try:
+            self.raise_if_requested(message)
+            yield
+        finally:
+            self._message = None
 
     def __enter__(self) -> "StopSignal":
         # Handlers can only be set in the main thread; elsewhere the run is not interruptible.
@@ -69,3 +84,5 @@ class StopSignal:
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
         signal.signal(number, self._previous[number])
+        if self._message is not None:
+            raise Preempted(self._message)

@@ -25,6 +25,22 @@ def test_a_signal_becomes_a_flag_and_the_handlers_come_back():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_while_nothing_is_to_be_saved_a_signal_is_heeded_at_once():
+    with StopSignal() as stop:
+        with stop.raising("stopped while it was set up"):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+        # It had come before.
+        with pytest.raises(Preempted, match="while it was"), stop.raising("stopped while it was"):
+            raise AssertionError("nothing should begin")
+    with StopSignal() as stop:
+        with pytest.raises(Preempted, match="set up"), stop.raising("stopped while it was set up"):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)
+        assert stop.requested
+
+
 @pytest.mark.parametrize("handling", [StopSignal, raised])
 def test_a_signal_that_is_ignored_stays_so(handling):
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -73,7 +89,7 @@ def test_a_preparation_sets_its_handler_before_its_imports_too():
 def test_next_to_nothing_is_imported_before_the_handler():
     """Besides what Python imports to start, and `signal` with its enums."""
     code = "import sys; bare = {*sys.modules}; import aninfonce_jax.at_once"
-    show = f"import signal\n{code}; print(*sorted({{*sys.modules}} - bare))"
+    show = f"import os, signal\n{code}; print(*sorted({{*sys.modules}} - bare))"
     command = [sys.executable, "-S", "-c", show]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.split() == ["aninfonce_jax", "aninfonce_jax.at_once"]
