@@ -36,8 +36,7 @@ def test_while_nothing_is_to_be_saved_a_signal_is_heeded_at_once():
             raise AssertionError("nothing should begin")
     with StopSignal() as stop:
         with pytest.raises(Preempted, match="set up"), stop.raising("stopped while it was set up"):
-            os.kill(os.getpid(), signal.SIGTERM)
-            time.sleep(60)
+            signal.raise_signal(signal.SIGTERM)
         assert stop.requested
 
 
