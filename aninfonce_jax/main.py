@@ -163,9 +163,13 @@ def _build(name: str, config: Config, progress: Any, stop: StopSignal) -> "Exper
 
 def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any]) -> int:
     from aninfonce_jax.data.source import DataError
+    from aninfonce_jax.report.runs import find_metrics
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
 
+    # What the report would refuse, before scores are written for it.
+    for folder in folders:
+        find_metrics(folder)
     try:
         for folder in folders:
             for problem in evaluate_config(folder, overrides).get("warnings", ()):

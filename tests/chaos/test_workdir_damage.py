@@ -253,6 +253,8 @@ SAMPLE = [
     ("config.json", "from another run", "train"),
     ("config.json", "from another run", "report"),
     ("metrics.jsonl", "empty", "report"),
+    ("metrics.jsonl", "missing", "eval"),
+    ("figures/loss.svg", "replaced by a folder", "eval"),
     ("metrics.jsonl", "replaced by a folder", "eval"),
     ("metrics.jsonl", "from another run", "train"),
     ("eval.json", "bit flipped", "report"),
