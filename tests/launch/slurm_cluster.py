@@ -183,20 +183,23 @@ class Job:
             path.read_text(errors="replace") for path in self.folder.glob(f"*-{self.number}.log")
         )
 
+    def _shown(self) -> str:
+        return self.cluster.call("scontrol", "show", "job", self.number)
+
     def field(self, name: str) -> str:
         """Returns a field of what Slurm shows about it."""
-        shown = self.cluster.call("scontrol", "show", "job", self.number)
         return next(
-            (word.partition("=")[2] for word in shown.split() if word.startswith(f"{name}=")), ""
+            (
+                word.partition("=")[2]
+                for word in self._shown().split()
+                if word.startswith(f"{name}=")
+            ),
+            "",
         )
 
     def wait_for(self, what: Callable[[], bool], seconds: float = 300) -> None:
         """Waits for something that the job should come to."""
-        wait_until(
-            what,
-            lambda: f"{self.cluster.call('scontrol', 'show', 'job', self.number)}\n{self.log}",
-            seconds,
-        )
+        wait_until(what, lambda: f"{self._shown()}\n{self.log}", seconds)
 
     def go_on(self, start: int, seconds: float = 300) -> None:
         """Waits until it has been queued again for its n-th start, and lets that begin at once.

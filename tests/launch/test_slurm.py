@@ -1,4 +1,4 @@
-"""slurm.sbatch on a cluster of one node: queued again by its time limit and by others, to its end."""
+"""slurm.sbatch on a cluster of one node: preempted, out of time, queued again."""
 
 import pytest
 import slurm_cluster
