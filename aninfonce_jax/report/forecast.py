@@ -1,0 +1,5 @@
+import pathlib
+
+
+def write_forecast(folder):
+    return pathlib.Path(folder) / "compile.html"
