@@ -70,6 +70,7 @@ class CompiledStep:
       compiler_flops: its own count for one chip, a loop's body once; None where it has none.
       compiler_bytes: the same of the bytes that enter and leave operations.
       seconds: that the compiler took.
+      dispatch_steps: how many steps at most one call takes.
     """
 
     memory: Memory
@@ -78,6 +79,7 @@ class CompiledStep:
     compiler_flops: float | None
     compiler_bytes: float | None
     seconds: float
+    dispatch_steps: int = 1
 
     @property
     def moved(self) -> float | None:
@@ -163,7 +165,9 @@ def compile_step(experiment: Experiment, topology: Topology, placement: Placemen
             raise CompileError(
                 f"{topology.name}: the compiler failed: {_first_line(error)}"
             ) from error
-        return CompiledStep(memory, flops, None, None, None, time.monotonic() - start)
+        seconds = time.monotonic() - start
+        steps = experiment.dispatch_steps
+        return CompiledStep(memory, flops, None, None, None, seconds, steps)
     seconds = time.monotonic() - start
     analysis = compiled.memory_analysis()
     total = _total(analysis)
@@ -175,6 +179,7 @@ def compile_step(experiment: Experiment, topology: Topology, placement: Placemen
         compiler_flops=cost.get("flops"),
         compiler_bytes=cost.get("bytes accessed"),
         seconds=seconds,
+        dispatch_steps=experiment.dispatch_steps,
     )
 
 

@@ -13,6 +13,8 @@ from aninfonce_jax.forecast.compiler import CompiledStep
 from aninfonce_jax.forecast.roofline import EFFICIENCY, Bounds, find_bounds, sent
 from aninfonce_jax.forecast.search import MOST_TIMES, BatchSearch, Trial, remedies, search_batch
 
+# Seconds below which a step is bound by what no peak tells.
+_SHORT = 1e-3
 # Version of `compile.json`.
 FORMAT = 1
 # Compiles beyond the first take no longer than this, unless a number is asked for.
@@ -60,10 +62,11 @@ def forecast(
         "fits": step.memory.fits,
         "memory": dataclasses.asdict(step.memory),
         "compile_seconds": step.seconds,
+        "dispatch_steps": step.dispatch_steps,
         **_work(step, topology, bounds),
         **_times(config, topology, bounds),
         "remedies": [],
-        "notes": notes(step, config, topology),
+        "notes": notes(step, topology),
     }
     more, why = _allowance(step.seconds, compiles, is_needed=not step.memory.fits)
     if step.memory.fits:
@@ -152,7 +155,7 @@ def examples_of(values: Mapping[str, Any]) -> int | None:
     return next((count for count in known if count), None)
 
 
-def notes(step: CompiledStep, config: Config, topology: Topology) -> list[str]:
+def notes(step: CompiledStep, topology: Topology) -> list[str]:
     """Returns what a reader has to know about these numbers."""
     said = [
         f"times are the bound by published peaks, and the same at {EFFICIENCY:.0%} of them; "
@@ -167,11 +170,18 @@ def notes(step: CompiledStep, config: Config, topology: Topology) -> list[str]:
             "program may have three quarters of the memory unless XLA_PYTHON_CLIENT_MEM_FRACTION "
             "says more"
         )
-    if step.traffic is not None and step.traffic.open_loops:
+    bounds = bounds_of(step, topology)
+    if bounds is not None and bounds.seconds < _SHORT:
         said.append(
-            f"{step.traffic.open_loops} loops, whose length only the data tell, count once; "
-            "the loop over the steps of one call is among them where a call takes several"
+            "a step this short is bound by latency and by launching its operations, which no peak "
+            "tells: it will take longer"
         )
+    steps = step.dispatch_steps
+    if steps > 1:
+        said.append(f"a call to the devices takes {steps} steps; numbers are those of one")
+    loops = 0 if step.traffic is None else step.traffic.open_loops - (steps > 1)
+    if loops > 0:
+        said.append(f"{loops} more of its loops, whose length only the data tell, count once")
     if topology.chip.per_chip > 1:
         said.append(f"numbers are those of a device, {topology.chip.per_chip} of which are a chip")
     return said

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from aninfonce_jax.report.quantities import count, duration, number, size
+
 _GIB = 2**30
 _BOUND_BY = {
     "compute": "arithmetic",
@@ -55,14 +57,14 @@ def _work(found: Mapping[str, Any]) -> Iterator[str]:
     bounds = found["bounds"]
     flops = sum(found["flops"].values())
     kinds = ", ".join(
-        f"{_count(value)} {kind}" for kind, value in sorted(found["flops"].items()) if value
+        f"{count(value)} {kind}" for kind, value in sorted(found["flops"].items()) if value
     )
-    yield f"  arithmetic: {_count(flops)}FLOP ({kinds}); {_ms(bounds['compute'])} at peak"
-    yield f"  HBM: {size(found['moved'])} moved; {_ms(bounds['memory'])} at peak"
+    yield f"  arithmetic: {count(flops)}FLOP ({kinds}); {duration(bounds['compute'])} at peak"
+    yield f"  HBM: {size(found['moved'])} moved; {duration(bounds['memory'])} at peak"
     total = sum(one["sent"] for one in found["collectives"])
-    way = _ms(bounds["links"])
+    way = duration(bounds["links"])
     if bounds["network"]:
-        way += f" over links, {_ms(bounds['network'])} over the network"
+        way += f" over links, {duration(bounds['network'])} over the network"
     yield f"  sent: {size(total)}; {way} at peak"
     for one in found["collectives"][:6]:
         how = "asynchronous" if one["is_async"] else "blocking"
@@ -76,19 +78,19 @@ def _work(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _times(found: Mapping[str, Any]) -> Iterator[str]:
-    step = " to ".join(_ms(value) for value in found["step_seconds"])
+    step = " to ".join(duration(value) for value in found["step_seconds"])
     yield f"  a step: {step}"
     if found["epoch_seconds"] is not None:
         epoch = " to ".join(duration(value) for value in found["epoch_seconds"])
         yield f"  an epoch of {found['examples']:,} examples: {epoch}"
     run = " to ".join(duration(3600 * value) for value in found["run_hours"])
-    hours = " to ".join(_number(value) for value in found["chip_hours"])
+    hours = " to ".join(number(value) for value in found["chip_hours"])
     yield f"  the whole run of {found['steps']:,} steps: {run}; {hours} chip-hours"
     rates = found["examples_per_second_of_host"]
     if rates is not None:
         cores = found["topology"]["host_cores"]
         yield (
-            f"  each host has to load {_number(rates[0])} to {_number(rates[1])} examples/s; one "
+            f"  each host has to load {number(rates[0])} to {number(rates[1])} examples/s; one "
             f"of its {cores} cores decodes about {IMAGES_PER_CORE} images/s of ImageNet's sizes"
         )
 
@@ -117,43 +119,6 @@ def _remedies(found: Mapping[str, Any]) -> Iterator[str]:
             continue
         yield (
             f"  fits with {one['what']}: {size(one['memory']['total'])}; at least "
-            f"{_ms(one['step_seconds'])} a step, {one['chip_seconds']:.3g} chip-seconds; "
-            f"{_count(one['flops'])}FLOP, {size(one['sent'])} sent; {one['price']}"
+            f"{duration(one['step_seconds'])} a step, {one['chip_seconds']:.3g} chip-seconds; "
+            f"{count(one['flops'])}FLOP, {size(one['sent'])} sent; {one['price']}"
         )
-
-
-def size(count: float | None) -> str:
-    """Returns bytes in the unit that suits them."""
-    if count is None:
-        return "an unknown amount"
-    value, unit = float(count), "bytes"
-    for unit in ("bytes", "KiB", "MiB", "GiB", "TiB"):
-        if value < 1024 or unit == "TiB":
-            break
-        value /= 1024
-    return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.3g} {unit}"
-
-
-def duration(seconds: float) -> str:
-    """Returns a duration in the unit that suits it."""
-    for limit, divisor, unit in ((1, 1e-3, "ms"), (120, 1, "s"), (7200, 60, "min")):
-        if seconds < limit:
-            return f"{seconds / divisor:.3g} {unit}"
-    hours = seconds / 3600
-    return f"{hours:.3g} h" if hours < 96 else f"{hours / 24:.3g} days"
-
-
-def _ms(seconds: float) -> str:
-    return f"{1e3 * seconds:.3g} ms"
-
-
-def _count(value: float) -> str:
-    for unit in ("", "k", "M", "G", "T", "P"):
-        if value < 1000 or unit == "P":
-            break
-        value /= 1000
-    return f"{value:.3g} {unit}"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
