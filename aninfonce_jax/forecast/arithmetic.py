@@ -9,7 +9,7 @@ else than products (norms, activations, the optimiser) is bound by memory and no
 
 import collections
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -138,6 +138,6 @@ def _taps(
     size: int, kernel: int, result: int, stride: int, pad: int, holes: int, spread: int
 ) -> int:
     """Returns how many pairs of a result's pixel and a tap meet a pixel, along one axis."""
-    starts: Sequence[int] = np.arange(result) * stride - pad
-    at = np.asarray(starts)[:, None] + spread * np.arange(kernel)[None]
+    starts = np.arange(result) * stride - pad
+    at = starts[:, None] + spread * np.arange(kernel)[None]
     return int(np.count_nonzero((at >= 0) & (at <= (size - 1) * holes) & (at % holes == 0)))

@@ -160,7 +160,7 @@ def compile_step(experiment: Experiment, topology: Topology, placement: Placemen
     try:
         compiled = traced.lower().compile()
     except jax.errors.JaxRuntimeError as error:
-        memory = _exhausted(str(error), known, topology.chip.usable)
+        memory = exhausted(str(error), known, topology.chip.usable)
         if memory is None:
             raise CompileError(
                 f"{topology.name}: the compiler failed: {_first_line(error)}"
@@ -203,7 +203,7 @@ def _bytes(tree: PyTree) -> int:
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
-def _exhausted(message: str, known: tuple[int, int, int], usable: int) -> Memory | None:
+def exhausted(message: str, known: tuple[int, int, int], usable: int) -> Memory | None:
     """Returns what a compiler that ran out of memory had come to; None: it did not."""
     for pattern in _TOO_LARGE:
         if found := pattern.search(message):

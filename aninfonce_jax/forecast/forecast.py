@@ -11,7 +11,14 @@ from aninfonce_jax.config.schema import Config
 from aninfonce_jax.forecast.chips import Topology
 from aninfonce_jax.forecast.compiler import CompiledStep
 from aninfonce_jax.forecast.roofline import EFFICIENCY, Bounds, find_bounds, sent
-from aninfonce_jax.forecast.search import MOST_TIMES, BatchSearch, Trial, remedies, search_batch
+from aninfonce_jax.forecast.search import (
+    MOST_TIMES,
+    BatchSearch,
+    Remedy,
+    Trial,
+    remedies,
+    search_batch,
+)
 
 # Seconds below which a step is bound by what no peak tells.
 _SHORT = 1e-3
@@ -22,6 +29,8 @@ PATIENCE = 300.0
 MOST_COMPILES = 12
 # Ways to make a run fit are worth some waiting: without them there is no run.
 _LEAST_REMEDIES = 3
+# A change that leaves more than this share of the memory does not help.
+_HELPS = 0.98
 # Examples of the training split, for those data sets whose size everybody knows.
 EXAMPLES = {"mnist": 60_000, "cifar10": 50_000, "imagenet": 1_281_167, "imagenet2012": 1_281_167}
 
@@ -74,7 +83,9 @@ def forecast(
         found["largest_batch"] = _batches(search, config.train.batch_size)
     else:
         found["largest_batch"] = None
-        found["remedies"] = _try_remedies(config, topology, compile_for, more, why, say)
+        found["remedies"] = _try_remedies(
+            config, topology, step.memory.total, compile_for, more, why, say
+        )
     return found
 
 
@@ -247,6 +258,7 @@ def _batches(search: BatchSearch, batch: int) -> dict[str, Any]:
 def _try_remedies(
     config: Config,
     topology: Topology,
+    total: int,
     compile_for: Compile,
     compiles: int,
     why: str,
@@ -256,32 +268,37 @@ def _try_remedies(
     say(f"{topology.name}: it does not fit; trying at most {compiles} changes ({why})")
     tried: list[dict[str, Any]] = []
     for ways in remedies(config, topology):
+        before = total
         for way in ways:
             if len(tried) == compiles:
                 break
             step = compile_for(_changed(config, way.changes), way.topology)
-            bounds = bounds_of(step, way.topology)
-            seconds = None if bounds is None else bounds.seconds
-            tried.append(
-                {
-                    "what": way.what,
-                    "price": way.price,
-                    "fits": step.memory.fits,
-                    "memory": dataclasses.asdict(step.memory),
-                    "flops": sum(step.flops.values()),
-                    "step_seconds": seconds,
-                    "chips": way.topology.chips,
-                    "chip_seconds": None if seconds is None else seconds * way.topology.chips,
-                    "sent": sum(sum(sent(one, way.topology)) for one in step.traffic.collectives)
-                    if step.traffic
-                    else None,
-                }
-            )
+            tried.append(_describe_remedy(way, step))
             say(f"{topology.name}: {way.what} {'fits' if step.memory.fits else 'does not fit'}")
-            if step.memory.fits:
+            # More of what does not help will not help.
+            if step.memory.fits or step.memory.total > _HELPS * before:
                 break
+            before = step.memory.total
     # A way that does not fit has no price: it goes to the end.
     return sorted(tried, key=lambda one: (not one["fits"], one["chip_seconds"] or math.inf))
+
+
+def _describe_remedy(way: Remedy, step: CompiledStep) -> dict[str, Any]:
+    bounds = bounds_of(step, way.topology)
+    collectives = None if step.traffic is None else step.traffic.collectives
+    return {
+        "what": way.what,
+        "price": way.price,
+        "fits": step.memory.fits,
+        "memory": dataclasses.asdict(step.memory),
+        "flops": sum(step.flops.values()),
+        "step_seconds": None if bounds is None else bounds.seconds,
+        "chips": way.topology.chips,
+        "chip_seconds": None if bounds is None else bounds.seconds * way.topology.chips,
+        "sent": None
+        if collectives is None
+        else sum(sum(sent(one, way.topology)) for one in collectives),
+    }
 
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:

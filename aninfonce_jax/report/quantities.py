@@ -4,13 +4,13 @@ _MISSING = "–"
 
 
 def size(amount: float | None) -> str:
-    """Bytes, such as "11.2 GiB"."""
+    """Bytes, such as "15.75 GiB"."""
     if amount is None:
         return _MISSING
     value = float(amount)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
-            return f"{value:.0f} bytes" if unit == "bytes" else f"{value:.3g} {unit}"
+            return f"{value:.0f} bytes" if unit == "bytes" else f"{value:.4g} {unit}"
         value /= 1024
     return f"{value:,.3g} TiB"
 
