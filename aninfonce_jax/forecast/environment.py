@@ -2,15 +2,16 @@
 
 import contextlib
 import os
-import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+
+from aninfonce_jax.files import write_bytes
+from aninfonce_jax.remote import AnyPath
 
 
 @contextlib.contextmanager
-def compilers_ready(log: Path) -> Iterator[None]:
+def compilers_ready(log: AnyPath) -> Iterator[None]:
     """Sets up the environment of compilers; enter it before jax is imported.
 
     Programs are traced on the CPU, whatever this machine has. Libtpu lets one process load it at
@@ -36,5 +37,4 @@ def compilers_ready(log: Path) -> Iterator[None]:
             sys.stderr = pythons
             if log.parent.is_dir():
                 file.seek(0)
-                with log.open("wb") as written:
-                    shutil.copyfileobj(file, written)
+                write_bytes(log, file.read())

@@ -1,7 +1,6 @@
 """The forecasts of a command: made one after the other, shown and written as they come."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from aninfonce_jax import workdir as workdir_lib
@@ -18,12 +17,13 @@ from aninfonce_jax.forecast.compiler import (
 )
 from aninfonce_jax.forecast.forecast import FORMAT, check_divides, forecast, versions
 from aninfonce_jax.forecast.lines import lines
+from aninfonce_jax.remote import AnyPath
 
 
 def forecast_runs(
     runs: Mapping[str, Config],
     topologies: Sequence[Topology],
-    folder: Path,
+    folder: AnyPath,
     compiles: int | None,
 ) -> list[dict[str, Any]]:
     """Compiles each run's step for each topology, prints what it takes and writes it down.

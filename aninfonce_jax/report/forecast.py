@@ -5,7 +5,6 @@ Made from `compile.json` alone, so that it can be made again.
 
 import dataclasses
 import functools
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from matplotlib.axes import Axes
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.files import read_json, write_bytes
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import COLORS
 from aninfonce_jax.report.panels import STYLE, Chart, Key, overview_chart
 from aninfonce_jax.report.quantities import count, duration, number, size
@@ -54,7 +54,7 @@ class Row:
     verdict: str
 
 
-def write_forecast(folder: pathlib.Path) -> pathlib.Path:
+def write_forecast(folder: AnyPath) -> AnyPath:
     """Writes `compile.html`, and its figures as PNG and SVG, from a folder's `compile.json`.
 
     Returns:
@@ -138,7 +138,7 @@ def _verdict(found: Mapping[str, Any]) -> str:
     )
 
 
-def _memory_chart(rows: Sequence[Row], folder: pathlib.Path) -> Chart:
+def _memory_chart(rows: Sequence[Row], folder: AnyPath) -> Chart:
     keys = [Key(name, color, "box") for name, color in _MEMORY.values()]
     keys += [Key("not told apart", "muted", "box"), Key("what there is", "ink", "tick")]
     draw = functools.partial(_draw_memory, rows=rows)
@@ -161,7 +161,7 @@ def _draw_memory(ax: Axes, rows: Sequence[Row]) -> None:
     _name_rows(ax, rows)
 
 
-def _bounds_chart(rows: Sequence[Row], folder: pathlib.Path) -> Chart | None:
+def _bounds_chart(rows: Sequence[Row], folder: AnyPath) -> Chart | None:
     known = [row for row in rows if row.found["bounds"] is not None]
     if not known:
         return None
@@ -190,7 +190,7 @@ def _name_rows(ax: Axes, rows: Sequence[Row]) -> None:
 
 
 def _bars(
-    name: str, title: str, keys: list[Key], draw: Any, rows: Sequence[Row], folder: pathlib.Path
+    name: str, title: str, keys: list[Key], draw: Any, rows: Sequence[Row], folder: AnyPath
 ) -> Chart:
     height = 0.9 + 0.5 * len(rows)
     note = "; ".join(row.verdict for row in rows)
