@@ -4,7 +4,6 @@ What a run is scored by follows from what its source knows about its pairs. Late
 with labels, interventions: each brings its own scores, and a source may know several of them.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from aninfonce_jax.evaluation.held_out import HeldOutPairs
 from aninfonce_jax.evaluation.readouts import Readouts
 from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
@@ -77,7 +77,7 @@ def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:
 
 def evaluate_workdir(
     experiment: Experiment,
-    workdir: Path,
+    workdir: AnyPath,
     placement: Placement,
     *,
     evaluated_with: dict[str, Any] | None = None,
@@ -122,7 +122,7 @@ def evaluate_workdir(
     return scores
 
 
-def _check_replaces(workdir: Path, config_hash: str, restored: Restored) -> None:
+def _check_replaces(workdir: AnyPath, config_hash: str, restored: Restored) -> None:
     """Raises CheckpointError if there are scores of a later step than the checkpoint's."""
     known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
     if known > restored.step:

@@ -19,6 +19,7 @@ import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.placement import Placement, on
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
@@ -54,7 +55,7 @@ class UnfinishedError(RuntimeError):
 
 
 def open_checkpoints(
-    workdir: Path, experiment: Experiment, placement: Placement | None = None, run: str = ""
+    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None, run: str = ""
 ) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
@@ -111,7 +112,7 @@ class TrainResult:
 
 def train(
     experiment: Experiment,
-    workdir: Path | None,
+    workdir: AnyPath | None,
     make_evaluate: MakeEvaluate,
     *,
     placement: Placement,
@@ -189,7 +190,7 @@ def train(
 
 
 @contextlib.contextmanager
-def _folder(workdir: Path | None) -> Iterator[Path]:
+def _folder(workdir: AnyPath | None) -> Iterator[AnyPath]:
     """Gives the work directory, or one that is gone afterwards."""
     if workdir is not None:
         yield workdir
@@ -222,7 +223,7 @@ class _Session:
     def __init__(
         self,
         experiment: Experiment,
-        workdir: Path,
+        workdir: AnyPath,
         checkpoints: Checkpoints,
         stop: StopSignal,
         evaluate: Callable[[], Evaluate],

@@ -7,18 +7,16 @@ makes it wait.
 
 import contextlib
 import hashlib
-import pathlib
-import socket
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Self, TextIO
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
 
 import jax
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.files import finite
+from aninfonce_jax.remote import AnyPath, RemotePath
+from aninfonce_jax.training.event_file import EventFile
 
 Value = jax.Array | np.ndarray | float | Sequence[float]
 
@@ -49,7 +47,7 @@ class MetricWriter:
 
     def __init__(
         self,
-        workdir: pathlib.Path,
+        workdir: AnyPath,
         *,
         tensorboard: bool = True,
         wandb_project: str = "",
@@ -61,12 +59,11 @@ class MetricWriter:
         self.rows: list[dict[str, Any]] = []
         self.mended = ""
         self._pending: tuple[int, str, dict[str, Any]] | None = None
-        self._file: TextIO | None = None
-        self._tensorboard: _TensorBoard | None = None
+        self._file: workdir_lib.RowFile | None = None
+        self._tensorboard: EventFile | None = None
         self._wandb: Any = None
         if not writes:
             return
-        workdir = pathlib.Path(workdir)
         if wandb_project:
             self._wandb = _start_wandb(workdir, wandb_project, wandb_config or {})
         path = workdir / workdir_lib.METRICS_FILE
@@ -74,10 +71,10 @@ class MetricWriter:
         self.rows = workdir_lib.read_metrics(path) if path.exists() else []
         with contextlib.ExitStack() as stack:
             stack.callback(self.close)  # of what is open, if the rest can't be opened
-            # Line-buffered: every row is in the file before the next one begins.
-            self._file = path.open("a", buffering=1, encoding="utf-8")
+            lines = [workdir_lib.encode_row(row) for row in self.rows]
+            self._file = workdir_lib.open_rows(workdir, lines)
             if tensorboard:
-                self._tensorboard = _TensorBoard(workdir, resume_step)
+                self._tensorboard = EventFile(workdir / workdir_lib.TENSORBOARD_FOLDER, resume_step)
             stack.pop_all()
 
     def write(self, step: int, split: str, values: Mapping[str, Value]) -> None:
@@ -103,6 +100,8 @@ class MetricWriter:
         previous, self._pending = self._pending, None
         if previous is not None:
             self._emit(*previous)
+        if self._file is not None:
+            self._file.flush()
         if self._tensorboard is not None:
             self._tensorboard.flush()
 
@@ -134,7 +133,7 @@ class MetricWriter:
         assert self._file is not None
         numbers = {name: finite(np.asarray(value).tolist()) for name, value in values.items()}
         row = {"step": step, "split": split, **numbers}
-        self._file.write(workdir_lib.encode_row(row))
+        self._file.append(workdir_lib.encode_row(row))
         self.rows.append(row)
         if self._tensorboard is None and self._wandb is None:
             return
@@ -164,62 +163,7 @@ def _scalars(values: Mapping[str, Any]) -> dict[str, float]:
     return flat
 
 
-@contextlib.contextmanager
-def _hide_torch() -> Iterator[None]:
-    """Spares us the seconds that tensorboardX spends on importing PyTorch, if it is there."""
-    if "torch" in sys.modules:
-        yield
-        return
-    sys.modules["torch"] = None  # type: ignore[assignment]  # makes `import torch` fail
-    try:
-        yield
-    finally:
-        del sys.modules["torch"]
-
-
-class _TensorBoard:
-    """An event file for TensorBoard, written by the thread that calls.
-
-    tensorboardX's own SummaryWriter hands its events to a thread. When a write fails there, it
-    prints a traceback and ends, and soon the run waits forever for its queue to get shorter.
-    """
-
-    def __init__(self, workdir: pathlib.Path, resume_step: int) -> None:
-        with _hide_torch():
-            from tensorboardX.proto import event_pb2, summary_pb2
-            from tensorboardX.record_writer import RecordWriter
-        self._events, self._summaries = event_pb2, summary_pb2
-        folder = workdir / workdir_lib.TENSORBOARD_FOLDER
-        is_resumed = folder.exists()
-        folder.mkdir(exist_ok=True)
-        name = f"events.out.tfevents.{int(time.time())}.{socket.gethostname()}"
-        self._file = RecordWriter(str(folder / name))
-        self._add(file_version="brain.Event:2")
-        if is_resumed:
-            # Tells TensorBoard to hide what an earlier attempt wrote beyond this step.
-            session = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-            self._add(step=resume_step + 1 if resume_step > 0 else 0, session_log=session)
-
-    def write(self, step: int, scalars: Mapping[str, float]) -> None:
-        """Writes numbers by their names."""
-        value = self._summaries.Summary.Value
-        values = [value(tag=name, simple_value=number) for name, number in scalars.items()]
-        self._add(step=step, summary=self._summaries.Summary(value=values))
-
-    def flush(self) -> None:
-        """Writes to the disk what is still held back."""
-        self._file.flush()
-
-    def close(self) -> None:
-        """Closes the file, also where its last bytes can't be written."""
-        self._file.close()
-
-    def _add(self, **content: Any) -> None:
-        event = self._events.Event(wall_time=time.time(), **content)
-        self._file.write(event.SerializeToString())
-
-
-def _start_wandb(workdir: pathlib.Path, project: str, config: Mapping[str, Any]) -> Any:
+def _start_wandb(workdir: AnyPath, project: str, config: Mapping[str, Any]) -> Any:
     try:
         import wandb
     except ImportError as error:
@@ -235,5 +179,6 @@ def _start_wandb(workdir: pathlib.Path, project: str, config: Mapping[str, Any])
         id=run_id,
         resume="allow",
         config=dict(config),
-        dir=str(workdir),
+        # Its files are of this machine; in a remote folder it finds no place for them.
+        dir=None if isinstance(workdir, RemotePath) else str(workdir),
     )

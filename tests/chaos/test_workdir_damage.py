@@ -19,6 +19,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sketched_figures import sketched_figures
 
 from aninfonce_jax.main import main
 
@@ -84,7 +85,13 @@ class Runs:
         return main(["main", *session, *given])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module", autouse=True)
+def _figures_are_sketched():
+    with sketched_figures():
+        yield
+
+
+@pytest.fixture(scope="module")
 def runs(tmp_path_factory, image_folder):
     """Makes the runs of a variant when it is first asked for."""
     made = {}
