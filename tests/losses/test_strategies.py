@@ -318,16 +318,87 @@ def test_what_travels_between_devices(strategy: str) -> None:
     assert travelling("cpu", lax.Precision.DEFAULT) == {(sent, "f32")}
 
 
-def test_a_batch_spread_over_two_axes() -> None:
-    devices = np.array(jax.devices()[:8]).reshape(2, 4)
-    mesh = Mesh(devices, ("hosts", "chips"), axis_types=(AxisType.Auto,) * 2)
-    axes = ("hosts", "chips")
-    for strategy in ("gather", "ring"):
-        loss = over_mesh(loss_function("aninfonce", strategy=strategy), mesh, axes)
-        parameters = jnp.ones(DIM), jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
-        (value, out), grads = jax.jit(value_and_grads(loss))(*parameters, *example())
-        result = Result(value, np.sort(out.per_anchor), *grads)
-        assert_matches(result, reference("aninfonce", "both"))
+TWO_AXES = ("slices", "data")
+
+
+def two_axes(*shape: int) -> Mesh:
+    devices = np.array(jax.devices()[: shape[0] * shape[1]]).reshape(shape)
+    return Mesh(devices, TWO_AXES, axis_types=(AxisType.Auto,) * 2)
+
+
+def over_two_axes(mesh: Mesh, axes: Any, checked: bool | None, **settings: Any) -> Result:
+    """Computes on a mesh of two axes: through `over_mesh`, or in a checked `shard_map` or not."""
+    negatives = settings.pop("negatives")
+    arrays = inputs(negatives, np.float32)
+    if negatives != "bank":
+        settings["negatives"] = negatives
+    parameters = jnp.ones(DIM), jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
+    loss = loss_function("aninfonce", chunk_size=CHUNK, **settings)
+    if checked is None:
+        differentiated = value_and_grads(over_mesh(loss, mesh, axes), len(arrays))
+        (value, out), grads = jax.jit(differentiated)(*parameters, *arrays)
+        return Result(value, np.sort(out.per_anchor), *grads)
+
+    def step(*args: Array) -> Any:
+        local = functools.partial(loss, axis_name=axes)
+        (value, out), (d_scale, d_parameter, *d_arrays) = value_and_grads(local, len(arrays))(*args)
+        return value, out.per_anchor, *lax.pmean((d_scale, d_parameter), axes), *d_arrays
+
+    rows = [P(axes) for _ in arrays]
+    mapped = jax.shard_map(
+        step,
+        mesh=mesh,
+        in_specs=(P(), P(), *rows),
+        out_specs=(P(), P(axes), P(), P(), *rows),
+        check_vma=checked,
+    )
+    value, per_anchor, d_scale, d_parameter, *d_arrays = jax.jit(mapped)(*parameters, *arrays)
+    factor = 1 if checked else 1 / mesh.size
+    d_arrays = [np.float32(x) * factor for x in d_arrays]
+    return Result(value, np.sort(per_anchor), d_scale, d_parameter, *d_arrays)
+
+
+def every_pair_of_axes() -> Iterator[Any]:
+    """Lists strategy, negatives, shape, order of axes and checks; some are slow tests."""
+    for strategy, negatives, checked in itertools.product(
+        ("gather", "ring", "dense"), ("both", "bank"), (None, True, False)
+    ):
+        for shape, axes in itertools.product(((2, 4), (4, 2), (8, 1)), (TWO_AXES, TWO_AXES[::-1])):
+            quick = shape == (2, 4) and axes == TWO_AXES and strategy != "dense"
+            # A bank has gradients that go home; one of each kind of checks will do.
+            quick &= checked is (None if negatives == "both" else strategy == "gather")
+            yield pytest.param(
+                *(strategy, negatives, shape, axes, checked),
+                marks=() if quick else pytest.mark.slow,
+            )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "negatives", "shape", "axes", "checked"), list(every_pair_of_axes())
+)
+def test_a_batch_spread_over_two_axes(
+    strategy: str, negatives: str, shape: tuple[int, int], axes: tuple[str, str], checked: Any
+) -> None:
+    result = over_two_axes(two_axes(*shape), axes, checked, strategy=strategy, negatives=negatives)
+    assert_matches(result, reference("aninfonce", negatives))
+
+
+def test_little_is_gathered_over_the_slow_axis() -> None:
+    """There a device receives what its counterparts have, and then all from its neighbours."""
+    mesh, count = two_axes(2, 4), 8 * 6
+    view = jax.ShapeDtypeStruct((count, DIM), jnp.float32)
+    loss = over_mesh(functools.partial(aninfonce_loss, strategy="gather"), mesh, TWO_AXES)
+    grad = jax.jit(jax.grad(lambda *views: loss(*views, 1.0, negatives=views[0]).loss))
+    jaxpr = str(grad.trace(view, view).jaxpr)
+    found = re.findall(
+        rf"f32\[(\d+),{DIM}\][^=\n]*= (all_gather|reduce_scatter)\[.*?axis_name=\('(\w+)',\)",
+        jaxpr,
+        re.DOTALL,
+    )
+    # The value, and the gradient with what goes home.
+    gathered = [("12", "all_gather", "slices"), ("48", "all_gather", "data")]
+    home = [("12", "reduce_scatter", "data"), ("6", "reduce_scatter", "slices")]
+    assert found == gathered + gathered + home
 
 
 @pytest.mark.parametrize("hardness", [0.5, 2.0])
