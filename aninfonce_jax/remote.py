@@ -104,18 +104,15 @@ class RemotePath:
 
     def exists(self) -> bool:
         """Returns whether there is an object of this name, or one below it."""
-        with _told(self):
-            return bool(_store().exists(str(self)))
+        return self._kind() is not None
 
     def is_dir(self) -> bool:
         """Returns whether there is an object below this name."""
-        with _told(self):
-            return bool(_store().isdir(str(self)))
+        return self._kind() == "directory"
 
     def is_file(self) -> bool:
         """Returns whether there is an object of this name."""
-        with _told(self):
-            return bool(_store().isfile(str(self)))
+        return self._kind() == "file"
 
     def is_symlink(self) -> bool:
         """Returns False: there are no links."""
@@ -182,6 +179,17 @@ class RemotePath:
         for path in self.files_below():
             with _told(path):
                 _store().copy(str(path), f"{target}/{path.relative_to(self)}")
+
+    def _kind(self) -> str | None:
+        """Returns what it is; None for nothing.
+
+        fsspec's own `exists` says no, too, where it could not ask: a run would begin anew.
+        """
+        try:
+            with _told(self):
+                return str(_store().info(str(self))["type"])
+        except FileNotFoundError:
+            return None
 
     def _at(self, place: PurePosixPath) -> Self:
         return dataclasses.replace(self, place=place)

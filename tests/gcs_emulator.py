@@ -14,6 +14,7 @@ import http.server
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
@@ -29,12 +30,14 @@ class Store:
       storage: what it holds.
       faults: status codes that the next requests are answered with, first to last.
       denied: whether every write is refused, for want of permission.
+      writes: how many requests have changed something so far.
     """
 
     address: str
     storage: Any
     faults: list[int] = dataclasses.field(default_factory=list)
     denied: bool = False
+    writes: int = 0
 
     @property
     def environment(self) -> dict[str, str]:
@@ -59,9 +62,13 @@ class Store:
         """Changes what an object holds, behind everybody's back."""
         self.storage.create_file(BUCKET, name, content, self.storage.get_file_obj(BUCKET, name))
 
-    def remove(self, name: str) -> None:
-        """Removes an object."""
-        self.storage.delete_file(BUCKET, name)
+    def download(self, prefix: str, folder: Path) -> Path:
+        """Writes all objects below a prefix into a folder, as `gcloud storage cp -r` does."""
+        for name in self.names(f"{prefix}/"):
+            path = folder / name.removeprefix(f"{prefix}/")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self.read(name))
+        return folder
 
 
 @contextlib.contextmanager
@@ -85,6 +92,7 @@ def serve() -> Iterator[Store]:
                 status = _fault(store, method) or _refusal(store, self.path)
                 if status is None:
                     emulator.Router(self).handle(method)
+                    store.writes += method != "GET"
                     return
             self.rfile.read(int(self.headers.get("Content-Length") or 0))
             self.send_error(status)

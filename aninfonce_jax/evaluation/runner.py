@@ -20,6 +20,7 @@ from aninfonce_jax.scores import health
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.goodput import entries
 from aninfonce_jax.types import Weights
 
 
@@ -112,7 +113,7 @@ def evaluate_workdir(
             "step": restored.step,
             **make_evaluate(experiment, placement)(restored.state.evaluated, full=True),
             "parameters": loop.count_parameters(restored.state),
-            "seconds": restored.extra["seconds"],
+            **entries(restored.extra["clock"]["seconds"]),
         }
         if evaluated_with:
             scores["evaluated_with"] = evaluated_with

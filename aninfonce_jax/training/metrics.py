@@ -7,7 +7,7 @@ makes it wait.
 
 import contextlib
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import jax
@@ -19,6 +19,7 @@ from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.training.event_file import EventFile
 
 Value = jax.Array | np.ndarray | float | Sequence[float]
+Measure = Callable[[], Mapping[str, float]]
 
 
 class MetricWriter:
@@ -58,7 +59,7 @@ class MetricWriter:
     ) -> None:
         self.rows: list[dict[str, Any]] = []
         self.mended = ""
-        self._pending: tuple[int, str, dict[str, Any]] | None = None
+        self._pending: _Pending | None = None
         self._file: workdir_lib.RowFile | None = None
         self._tensorboard: EventFile | None = None
         self._wandb: Any = None
@@ -77,29 +78,45 @@ class MetricWriter:
                 self._tensorboard = EventFile(workdir / workdir_lib.TENSORBOARD_FOLDER, resume_step)
             stack.pop_all()
 
-    def write(self, step: int, split: str, values: Mapping[str, Value]) -> None:
+    def write(
+        self,
+        step: int,
+        split: str,
+        values: Mapping[str, Value],
+        measure: Measure | None = None,
+    ) -> None:
         """Takes a row, and writes the one before it.
 
         Args:
           step: the step that the values belong to.
           split: "train" or "eval".
           values: scalars and vectors, [n]; arrays may still be in computation.
+          measure: returns further numbers; called once the values have been computed.
         """
         taken = {"step", "split"} & values.keys()
         if taken:
             raise ValueError(f"a metric can't be called {' or '.join(sorted(taken))}.")
         if self._file is None:
             return
-        row = (int(step), split, {name: _hold(value) for name, value in values.items()})
-        previous, self._pending = self._pending, row
+        held = {name: _hold(value) for name, value in values.items()}
+        previous, self._pending = self._pending, _Pending(int(step), split, held, measure)
         if previous is not None:
-            self._emit(*previous)
+            self._emit(previous)
+        self.poll()
+
+    def poll(self) -> None:
+        """Lets the row that is held back be measured, if its values are there; never waits.
+
+        Call it often: what is measured may have to do with when they came.
+        """
+        if self._pending is not None:
+            self._pending.poll()
 
     def flush(self) -> None:
         """Writes the row that is held back, waiting for the device if need be."""
         previous, self._pending = self._pending, None
         if previous is not None:
-            self._emit(*previous)
+            self._emit(previous)
         if self._file is not None:
             self._file.flush()
         if self._tensorboard is not None:
@@ -129,9 +146,9 @@ class MetricWriter:
         file, self._file = self._file, None
         file.close()
 
-    def _emit(self, step: int, split: str, values: Mapping[str, Any]) -> None:
+    def _emit(self, pending: "_Pending") -> None:
         assert self._file is not None
-        numbers = {name: finite(np.asarray(value).tolist()) for name, value in values.items()}
+        step, split, numbers = pending.step, pending.split, pending.numbers()
         row = {"step": step, "split": split, **numbers}
         self._file.append(workdir_lib.encode_row(row))
         self.rows.append(row)
@@ -142,6 +159,34 @@ class MetricWriter:
             self._tensorboard.write(step, scalars)
         if self._wandb is not None:
             self._wandb.log(scalars, step=step)
+
+
+class _Pending:
+    """A row that is held back until its values are there."""
+
+    def __init__(
+        self, step: int, split: str, values: Mapping[str, Any], measure: Measure | None
+    ) -> None:
+        self.step = step
+        self.split = split
+        self._values = values
+        self._measure = measure
+        self._measured: Mapping[str, float] = {}
+
+    def poll(self) -> None:
+        arrays = [value for value in self._values.values() if isinstance(value, jax.Array)]
+        if all(array.is_ready() for array in arrays):  # type: ignore[attr-defined]
+            self._take()
+
+    def numbers(self) -> dict[str, Any]:
+        """Waits for the values, and returns them as JSON has them."""
+        numbers = {name: np.asarray(value).tolist() for name, value in self._values.items()}
+        self._take()
+        return dict(finite(numbers | dict(self._measured)))
+
+    def _take(self) -> None:
+        if self._measure is not None:
+            self._measured, self._measure = self._measure(), None
 
 
 def _hold(value: Value) -> Any:
