@@ -22,6 +22,7 @@ import pytest
 from sketched_figures import sketched_figures
 
 from aninfonce_jax.main import main
+from aninfonce_jax.scores import registry
 
 COMMON = {
     "train.steps": 4,
@@ -66,9 +67,8 @@ KINDS = {
 MODES = ("train", "eval", "report")
 # What a run says of itself; the rest is made from it, or for watching only.
 RECORDS = ("config.json", "metrics.jsonl", "eval.json")
-TIMINGS = {"steps_per_second", "examples_per_second", "data_wait_share"}
 # Of eval.json: what measures the machine, or follows from that.
-UNEQUAL = {"seconds", "metrics_sha256", "digest"}
+UNEQUAL = registry.TIMINGS | {"metrics_sha256", "digest"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -193,7 +193,7 @@ def scores_of(folder):
 
 def rows_of(folder):
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [{k: v for k, v in row.items() if k not in TIMINGS} for row in rows]
+    return [{k: v for k, v in row.items() if k not in registry.TIMINGS} for row in rows]
 
 
 def exit_code(name, damage, mode):
