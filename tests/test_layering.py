@@ -1,6 +1,7 @@
 """Imports inside the package point one way: each module may import only from below."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -112,6 +113,14 @@ def test_every_part_has_a_layer():
     assert {part_of(path) for path in MODULES} == set(RANK)
 
 
+def test_the_documented_tree_is_the_real_one():
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text()
+    tree = text[text.index("## The tree") : text.index("## The walk")]
+    documented = re.findall(r"^\| `(\w+)` \|", tree, flags=re.MULTILINE)
+    assert sorted(documented) == sorted(RANK)
+    assert [RANK[name] for name in documented] == sorted(RANK.values())
+
+
 def test_an_upward_import_is_seen():
     source = "from aninfonce_jax.training.loop import train\nimport aninfonce_jax.main"
     assert imported_modules(source) == {"training.loop", "main"}
@@ -171,6 +180,8 @@ def test_a_score_is_named_by_the_registry_alone(own):
     scores -= set(monitors.CollapseScores.__annotations__)
     paths = sorted((PACKAGE / own).glob("*.py")) or [PACKAGE / f"{own}.py"]
     for path in paths:
+        if path.stem.startswith("forecast"):  # of another file, with entries of its own
+            continue
         assert not keys_named(ast.parse(path.read_text())) & scores, path
 
 
