@@ -1,6 +1,6 @@
-"""Prints the JobSet of a run on GKE, on TPUs or GPUs.
+r"""Prints the JobSet of a run on GKE, on TPUs or GPUs.
 
-    python launch/gke/render.py --name=one --image=IMAGE --tpu=v6e --topology=4x4 \\
+    python launch/gke/render.py --name=one --image=IMAGE --tpu=v6e --topology=4x4 \
         --workdir=gs://bucket/runs/one --config=configs/imagenet.py | kubectl apply --filename=-
 
 What is no flag of this program goes to the main module, as it is.
@@ -91,7 +91,8 @@ def _problem(given: argparse.Namespace, words: list[str]) -> str:
             return f"--{name} must be at least 1; got {getattr(given, name)}"
     if given.tpu and _chips(given) % _host_chips(given):
         return f"{_chips(given)} chips of --topology={given.topology} are no whole hosts"
-    set_here = [word for word in words if re.match("--(coordinator|num_processes|process_id)", word)]
+    ours = "--(coordinator|num_processes|process_id)"
+    set_here = [word for word in words if re.match(ours, word)]
     return f"{set_here[0]} is set by this program; leave it out" if set_here else ""
 
 
