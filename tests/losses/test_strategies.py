@@ -841,17 +841,20 @@ def test_over_mesh_takes_a_mesh_with_explicit_axes() -> None:
         return loss(view1 @ weights, view2 @ weights, 2.0).loss
 
     expected = jax.jit(jax.grad(functools.partial(mean, aninfonce_loss)))(weights, *example())
-    with pytest.raises(
-        ValueError, match=r"explicit axes needs jax.set_mesh.*AxisType.Auto,\) \* 1"
-    ):
-        mean(spread, weights, *example())
+    alone = jax.jit(lambda *views: aninfonce_loss(*views, 2.0).loss)(*example())
+    # Rows that are not spread yet ask for nothing, nor do values alone.
+    found = jax.jit(jax.grad(functools.partial(mean, spread)))(weights, *example())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     views = [jax.device_put(view, NamedSharding(mesh, P(AXIS))) for view in example()]
+    np.testing.assert_allclose(spread(*views, jnp.float32(2.0)).loss, alone, rtol=1e-6)
+    needs = r"explicit axes needs jax.set_mesh.*AxisType.Auto,\) \* 1"
+    with pytest.raises(ValueError, match=needs):
+        jax.grad(lambda view: spread(view, views[1], 2.0).loss)(views[0])
     with jax.set_mesh(mesh):
         found = jax.jit(jax.grad(functools.partial(mean, spread)))(weights, *views)
         # Rows that are not spread yet are.
         loss = jax.jit(lambda *views: spread(*views, 2.0).loss)(*example())
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    alone = jax.jit(lambda *views: aninfonce_loss(*views, 2.0).loss)(*example())
     np.testing.assert_allclose(loss, alone, rtol=1e-6)
     with pytest.raises(ValueError, match="view1 must not be spread over explicit axes"):
         aninfonce_loss(*views, 2.0)
