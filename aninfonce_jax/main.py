@@ -11,7 +11,6 @@ if __name__ == "__main__":
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aninfonce_jax import command_line
@@ -28,6 +27,7 @@ from aninfonce_jax.cli import (
 )
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.remote import AnyPath, RemoteError
 
 if TYPE_CHECKING:
     from aninfonce_jax.training.experiment import Experiment
@@ -48,11 +48,13 @@ def main(argv: list[str]) -> int:
         return _run(command_line.parse(argv[1:]))
     except ConfigError as error:
         return complain(error, EXIT_USAGE)
+    except RemoteError as error:  # the network is away
+        return complain(error, EXIT_FAILED)
 
 
 def _run(command: command_line.Command) -> int:
     overrides = command.overrides
-    output = Path(command.workdir.split(",")[0])
+    output = workdir_lib.locate(command.workdir.split(",")[0])
     # A run that is there has its own config.
     if command.mode == "report":
         return _report(_folders(command.workdir), output)
@@ -64,10 +66,14 @@ def _run(command: command_line.Command) -> int:
         )
     resolved = config_lib.resolve(load_config(command.config), overrides)
     if command.mode == "preview":
-        return _preview(next(iter(resolved.runs.values())), Path(command.workdir or "."))
+        return _preview(
+            next(iter(resolved.runs.values())), workdir_lib.locate(command.workdir or ".")
+        )
     for note in resolved.notes:
         print(f"note: {note}")
-    workdir = Path(command.workdir or command_line.default_workdir(command.config))
+    workdir = workdir_lib.locate(command.workdir or command_line.default_workdir(command.config))
+    if command.mode == "compile":
+        return _compile(command, resolved.runs, workdir)
     runs = {
         name: _Run(
             config,
@@ -84,18 +90,18 @@ class _Run:
     """One run of a command: what it is, where it lives, and what to type to repeat it."""
 
     config: Config
-    folder: Path
+    folder: AnyPath
     command: str
 
 
-def _folders(workdir: str) -> list[Path]:
+def _folders(workdir: str) -> list[AnyPath]:
     """Returns the runs that a --workdir names: folders, and the runs inside them."""
     if not workdir:
         raise ConfigError("--workdir is missing: name the folder of a run, or several with commas")
-    return workdir_lib.find_runs(map(Path, workdir.split(",")))
+    return workdir_lib.find_runs(map(workdir_lib.locate, workdir.split(",")))
 
 
-def _train(runs: Mapping[str, _Run], workdir: Path, progress: Any) -> int:
+def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any) -> int:
     with StopSignal() as stop, workdir_lib.hold(workdir, *(run.folder for run in runs.values())):
         try:
             return _train_and_report(runs, workdir, progress, stop)
@@ -106,7 +112,7 @@ def _train(runs: Mapping[str, _Run], workdir: Path, progress: Any) -> int:
 
 
 def _train_and_report(
-    runs: Mapping[str, _Run], workdir: Path, progress: Any, stop: StopSignal
+    runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, stop: StopSignal
 ) -> int:
     from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
@@ -155,7 +161,7 @@ def _build(name: str, config: Config, progress: Any) -> "Experiment":
         return build_experiment(config)
 
 
-def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -> int:
+def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any]) -> int:
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
@@ -174,7 +180,7 @@ def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any]) -
     return _show(dict(zip(shown, folders, strict=True)), output)
 
 
-def _show(folders: Mapping[str, Path], output: Path) -> int:
+def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
     from aninfonce_jax.console import print_readouts, print_scores
     from aninfonce_jax.report.runs import read_workdir
@@ -191,7 +197,7 @@ def _show(folders: Mapping[str, Path], output: Path) -> int:
     return _report([*folders.values()], output)
 
 
-def _preview(config: Config, folder: Path) -> int:
+def _preview(config: Config, folder: AnyPath) -> int:
     from aninfonce_jax import rng
     from aninfonce_jax.build import build_source
     from aninfonce_jax.data.source import DataError
@@ -215,7 +221,28 @@ def _preview(config: Config, folder: Path) -> int:
     return 0
 
 
-def _report(folders: list[Path], output: Path) -> int:
+def _compile(command: command_line.Command, runs: Mapping[str, Config], folder: AnyPath) -> int:
+    from aninfonce_jax.forecast.chips import parse_topologies
+    from aninfonce_jax.forecast.environment import compilers_ready
+
+    topologies = parse_topologies(command.topology)
+    with compilers_ready(folder / workdir_lib.COMPILE_LOG):
+        from aninfonce_jax.forecast.compiler import CompileError
+        from aninfonce_jax.forecast.run import forecast_runs
+        from aninfonce_jax.report.forecast import write_forecast
+
+        try:
+            forecast_runs(runs, topologies, folder, command.compiles)
+            page = write_forecast(folder)
+        except CompileError as error:
+            return complain(error, EXIT_FAILED)
+        except OSError as error:
+            return complain(f"the forecast can't be written: {error}", EXIT_FAILED)
+    print(f"forecast: {printable(page)}")
+    return 0
+
+
+def _report(folders: list[AnyPath], output: AnyPath) -> int:
     from aninfonce_jax.report.report import write_report
 
     try:

@@ -3,7 +3,6 @@
 import dataclasses
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -15,6 +14,7 @@ from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.evaluation.runner import evaluate_workdir, make_evaluate
 from aninfonce_jax.memory import check_fits
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.experiment import Experiment
@@ -24,7 +24,7 @@ from aninfonce_jax.training.progress import ProgressMode
 
 def train(
     experiment: Experiment,
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: str | os.PathLike[str] | RemotePath | None = None,
     *,
     placement: Placement | None = None,
     stop: StopSignal | None = None,
@@ -56,7 +56,7 @@ def train(
     """
     placement = placement or Placement.local()
     _check_divides(experiment, placement)
-    folder = None if workdir is None else Path(workdir)
+    folder = None if workdir is None else workdir_lib.locate(workdir)
     settings: dict[str, Any] = {"progress": progress, "label": label, "command": command}
     if stop is not None:
         return loop.train(
@@ -70,7 +70,7 @@ def train(
 
 def evaluate(
     experiment: Experiment,
-    workdir: str | os.PathLike[str],
+    workdir: str | os.PathLike[str] | RemotePath,
     *,
     placement: Placement | None = None,
 ) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def evaluate(
       workdir: of the run.
       placement: where to compute; all local devices by default.
     """
-    return evaluate_workdir(experiment, Path(workdir), placement or Placement.local())
+    return evaluate_workdir(experiment, workdir_lib.locate(workdir), placement or Placement.local())
 
 
 def place(config: Config, *, training: bool = True) -> Placement:
@@ -97,7 +97,7 @@ def place(config: Config, *, training: bool = True) -> Placement:
     return Placement.local(devices)
 
 
-def evaluate_config(workdir: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def evaluate_config(workdir: AnyPath, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Evaluates the run in a work directory by the config that it holds.
 
     Args:

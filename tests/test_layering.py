@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
-    ["types", "cli", "files"],
+    ["types", "cli", "remote"],
+    ["files"],
     ["compat", "config", "lock", "placement", "rng", "stop"],
     ["memory", "workdir"],
     ["data", "dgp", "losses", "models", "scores"],
@@ -20,7 +21,7 @@ LAYERS = [
     ["training"],
     ["evaluation"],
     ["build", "console"],
-    ["runs"],
+    ["forecast", "runs"],
     ["__init__"],
     ["command_line"],
     ["main", "prepare"],
@@ -35,7 +36,7 @@ ONLY = {
     "losses": {"types", "compat"},
     # No jax: a typo answers at once.
     "config": {"cli"},
-    "workdir": {"cli", "config", "files", "lock"},
+    "workdir": {"cli", "config", "files", "lock", "remote"},
     "command_line": {"config"},
     # A process or a network can be had without a run.
     "dgp": {"types"},
@@ -46,7 +47,7 @@ ONLY = {
     "objectives": {"losses", "models", "placement", "sources", "types"},
     # From files alone: nothing that trains.
     "report": {
-        *("cli", "files", "workdir"),
+        *("cli", "files", "remote", "workdir"),
         *("scores.registry", "scores.intervals", "scores.identifiability"),
     },
 }

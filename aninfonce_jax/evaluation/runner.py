@@ -4,7 +4,6 @@ What a run is scored by follows from what its source knows about its pairs. Late
 with labels, interventions: each brings its own scores, and a source may know several of them.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +15,12 @@ from aninfonce_jax.evaluation.held_out import HeldOutPairs
 from aninfonce_jax.evaluation.readouts import Readouts
 from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.goodput import entries
 from aninfonce_jax.types import Weights
 
 
@@ -77,7 +78,7 @@ def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:
 
 def evaluate_workdir(
     experiment: Experiment,
-    workdir: Path,
+    workdir: AnyPath,
     placement: Placement,
     *,
     evaluated_with: dict[str, Any] | None = None,
@@ -112,7 +113,7 @@ def evaluate_workdir(
             "step": restored.step,
             **make_evaluate(experiment, placement)(restored.state.evaluated, full=True),
             "parameters": loop.count_parameters(restored.state),
-            "seconds": restored.extra["seconds"],
+            **entries(restored.extra["clock"]["seconds"]),
         }
         if evaluated_with:
             scores["evaluated_with"] = evaluated_with
@@ -122,7 +123,7 @@ def evaluate_workdir(
     return scores
 
 
-def _check_replaces(workdir: Path, config_hash: str, restored: Restored) -> None:
+def _check_replaces(workdir: AnyPath, config_hash: str, restored: Restored) -> None:
     """Raises CheckpointError if there are scores of a later step than the checkpoint's."""
     known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
     if known > restored.step:

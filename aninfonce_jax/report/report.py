@@ -3,19 +3,16 @@
 Whatever is missing there is shown as missing; the same files always give the same page.
 """
 
-import importlib.resources
 import math
 import os
-import pathlib
 from collections.abc import Callable, Sequence
 
-import jinja2
-import markupsafe
 import matplotlib
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.files import write_bytes
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.report.features import features_section
 from aninfonce_jax.report.figures import COLORS, RUN_COLORS
 from aninfonce_jax.report.groups import (
@@ -32,6 +29,7 @@ from aninfonce_jax.report.recovery import recovery_section
 from aninfonce_jax.report.runs import ReportError, WorkDir, read_workdir
 from aninfonce_jax.report.section import Section
 from aninfonce_jax.report.summary import summarize
+from aninfonce_jax.report.templates import templates
 from aninfonce_jax.report.training import training_section
 from aninfonce_jax.report.wording import join_words
 from aninfonce_jax.scores.registry import MISSING, PARAMETERS
@@ -39,19 +37,21 @@ from aninfonce_jax.scores.registry import MISSING, PARAMETERS
 __all__ = ["ReportError", "write_report"]
 
 # In the order of the page.
-_SECTIONS: Sequence[Callable[[Comparison, pathlib.Path], Section | None]] = (
+_SECTIONS: Sequence[Callable[[Comparison, AnyPath], Section | None]] = (
     recovery_section,
     readouts_section,
     training_section,
     features_section,
 )
+Where = str | os.PathLike[str] | RemotePath
+
 _OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
 
 
 def write_report(
-    workdirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-) -> pathlib.Path:
+    workdirs: Where | Sequence[Where],
+    output: Where,
+) -> AnyPath:
     """Writes `report.html` and its figures as PNG and SVG.
 
     Args:
@@ -68,10 +68,10 @@ def write_report(
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
-    if isinstance(workdirs, (str, os.PathLike)):
+    if isinstance(workdirs, (str, os.PathLike, RemotePath)):
         workdirs = [workdirs]
-    output = pathlib.Path(output)
-    unique = {path.resolve(): path for path in map(pathlib.Path, workdirs)}
+    output = workdir_lib.locate(output)
+    unique = {path.resolve(): path for path in map(workdir_lib.locate, workdirs)}
     runs = [read_workdir(path) for path in unique.values()]
     workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
@@ -81,7 +81,7 @@ def write_report(
     return page
 
 
-def _write(runs: Sequence[WorkDir], output: pathlib.Path) -> pathlib.Path:
+def _write(runs: Sequence[WorkDir], output: AnyPath) -> AnyPath:
     folder = output / workdir_lib.FIGURES_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     page = compare(runs, _colors(runs))
@@ -114,25 +114,12 @@ def _settings(runs: Sequence[WorkDir]) -> list[tuple[str, bool, list[str]]]:
     ]
 
 
-def _environment() -> jinja2.Environment:
-    folder = importlib.resources.files(__package__)
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["svg"] = markupsafe.Markup
-    return environment
-
-
 def _render(page: Comparison, sections: Sequence[Section]) -> str:
     runs = page.runs
     names = list(dict.fromkeys(str(run.config.get("name", run.name)) for run in runs))
     charts = [name for section in sections for name in section.charts]
     return (
-        _environment()
+        templates()
         .get_template("report.html")
         .render(
             title=join_words(names),

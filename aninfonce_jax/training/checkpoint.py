@@ -35,7 +35,6 @@ import math
 import os
 import pathlib
 import re
-import shutil
 import sys
 import tempfile
 import threading
@@ -46,17 +45,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from etils import epath
 
+from aninfonce_jax.files import move, remove
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.training import checksums
 from aninfonce_jax.types import PyTree
-from aninfonce_jax.workdir import INTERRUPTED_SAVE
+from aninfonce_jax.workdir import FINISHED_SAVE, INTERRUPTED_SAVE
 
 JSON = Any
 
 _STATE = "state"
 _RECORD = "record"
-_INTERRUPTED = f"*{INTERRUPTED_SAVE}*"
 
 # Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
 # from printing tracebacks then stays until the process ends.
@@ -104,7 +105,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        directory: pathlib.Path,
+        directory: AnyPath,
         *,
         keep: int,
         best_metric: str = "r2",
@@ -113,7 +114,7 @@ class Checkpoints:
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint, got {keep}.")
-        self._directory = pathlib.Path(directory).absolute()
+        self._directory = directory.absolute()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._best_metric = best_metric
         self._run = run
@@ -168,7 +169,8 @@ class Checkpoints:
         self.wait()
         with self._told_as_failed(step):
             # Orbax would make it again, beside files of the run that are gone.
-            if not self._directory.is_dir():
+            is_local = isinstance(self._directory, pathlib.Path)
+            if is_local and not self._directory.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "the folder was removed")
             self._tidy()
         latest = self.latest_step
@@ -295,8 +297,7 @@ class Checkpoints:
         """Returns the first of `steps` that is whole, with the problems of those before it."""
         stored = jax.tree.map(lambda leaf: _as_stored(leaf, self._placement), target)
         problems = [
-            f"{path.name}: a save that was interrupted, ignored"
-            for path in sorted(self._directory.glob(_INTERRUPTED))
+            f"{path.name}: a save that was interrupted, ignored" for path in self._interrupted()
         ]
         for step in steps:
             try:
@@ -355,17 +356,25 @@ class Checkpoints:
 
     def _tidy(self) -> None:
         """Makes room for a save: see the module's docstring."""
-        interrupted = list(self._directory.glob(_INTERRUPTED))
+        interrupted = self._interrupted()
         if not self._unusable and not interrupted:
             return
         if self._placement.is_first:
             for path in interrupted:
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
             for step, ending in self._unusable.items():
                 _set_aside(self._directory / str(step), ending)
         self._placement.wait_for_all("tidy_checkpoints")
         self._unusable.clear()
         self._manager.reload()
+
+    def _interrupted(self) -> list[AnyPath]:
+        """Returns what saves left behind that did not come to their end.
+
+        Where nothing can be renamed, a save begins under its own name and ends with a mark.
+        """
+        found: list[AnyPath] = [*self._directory.iterdir()]
+        return [path for path in sorted(found, key=str) if _is_interrupted(path)]
 
     @contextlib.contextmanager
     def _told_as_failed(self, step: int | None) -> Iterator[None]:
@@ -471,13 +480,16 @@ def _without_background_tracebacks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _plain_path(directory: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives a path to a folder in which Orbax sees no wildcards.
+def _plain_path(directory: AnyPath) -> Iterator[os.PathLike[str]]:
+    """Gives Orbax a path to a folder in which it sees no wildcards.
 
     Orbax finds the parts of a checkpoint by a pattern that begins with the folder's own path.
     If `[`, `*` or `?` are in it, none is found, and what is saved can't be restored. Then it
     is handed a link to the folder.
     """
+    if isinstance(directory, RemotePath):  # there are none in it
+        yield epath.Path(f"{directory}")
+        return
     if glob.escape(f"{directory}") == f"{directory}":
         yield directory
         return
@@ -487,14 +499,22 @@ def _plain_path(directory: pathlib.Path) -> Iterator[pathlib.Path]:
         yield link
 
 
-def _set_aside(folder: pathlib.Path, ending: str) -> None:
+def _is_interrupted(folder: AnyPath) -> bool:
+    if INTERRUPTED_SAVE in folder.name:
+        return True
+    if not isinstance(folder, RemotePath) or not folder.name.isdecimal():
+        return False
+    return not (folder / FINISHED_SAVE).exists()
+
+
+def _set_aside(folder: AnyPath, ending: str) -> None:
     """Renames a checkpoint that is not used, out of the way but not lost."""
     target, copy = folder.with_name(f"{folder.name}.{ending}"), 1
     while target.exists():
         copy += 1
         target = folder.with_name(f"{folder.name}.{ending}-{copy}")
     if folder.exists():
-        folder.rename(target)
+        move(folder, target.name)
 
 
 def _reason(error: Exception) -> str:

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import functools
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,11 +18,13 @@ import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.placement import Placement, on
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
+from aninfonce_jax.training.goodput import Clock, Pace, entries
 from aninfonce_jax.training.metrics import MetricWriter
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import TrainState
@@ -54,7 +55,7 @@ class UnfinishedError(RuntimeError):
 
 
 def open_checkpoints(
-    workdir: Path, experiment: Experiment, placement: Placement | None = None, run: str = ""
+    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None, run: str = ""
 ) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
@@ -111,7 +112,7 @@ class TrainResult:
 
 def train(
     experiment: Experiment,
-    workdir: Path | None,
+    workdir: AnyPath | None,
     make_evaluate: MakeEvaluate,
     *,
     placement: Placement,
@@ -143,6 +144,7 @@ def train(
       Preempted: if `stop` was requested, even if the last step is done.
       UnfinishedError: if the last step was not reached, evaluated and saved.
     """
+    clock = Clock()
     with contextlib.ExitStack() as stack:
         bar = stack.enter_context(
             Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
@@ -157,6 +159,11 @@ def train(
             state = restored.state
         start = int(state.step)
         workdir_lib.undo_eval(folder, start)
+        clock.resume(
+            None if restored is None else restored.extra.get("clock"),
+            _wall_seconds(folder),  # before the writer removes what the checkpoint undoes
+            goes_on=start < experiment.steps,
+        )
         bar.start_from(start)
         feed = stack.enter_context(_open_feed(experiment, start, placement))
         writer = stack.enter_context(
@@ -181,6 +188,7 @@ def train(
             feed,
             writer,
             bar,
+            clock,
         )
         if restored is not None:
             session.restore(restored)
@@ -189,7 +197,7 @@ def train(
 
 
 @contextlib.contextmanager
-def _folder(workdir: Path | None) -> Iterator[Path]:
+def _folder(workdir: AnyPath | None) -> Iterator[AnyPath]:
     """Gives the work directory, or one that is gone afterwards."""
     if workdir is not None:
         yield workdir
@@ -208,6 +216,16 @@ def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:
     )
 
 
+def _wall_seconds(folder: AnyPath) -> float:
+    """Returns how long the run had taken when it wrote its last row; 0 if nobody can tell."""
+    try:
+        rows = workdir_lib.read_metrics(folder / workdir_lib.METRICS_FILE)
+    except workdir_lib.WorkdirError:  # none yet; or damaged, which the writer sees to
+        return 0.0
+    known = [row[registry.WALL_SECONDS] for row in rows if registry.WALL_SECONDS in row]
+    return known[-1] if known and isinstance(known[-1], float) else 0.0
+
+
 def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns what later evaluations repeat of the first, with intervals; None if nothing."""
     kept = {name: scores[name] for name in registry.OF_UNTRAINED if name in scores}
@@ -222,13 +240,14 @@ class _Session:
     def __init__(
         self,
         experiment: Experiment,
-        workdir: Path,
+        workdir: AnyPath,
         checkpoints: Checkpoints,
         stop: StopSignal,
         evaluate: Callable[[], Evaluate],
         feed: Feed,
         writer: MetricWriter,
         progress: Progress,
+        clock: Clock,
     ) -> None:
         self.experiment = experiment
         self.workdir = workdir
@@ -238,9 +257,9 @@ class _Session:
         self.feed = feed
         self.writer = writer
         self.progress = progress
+        self.clock = clock
         self.history: list[dict[str, Any]] = []
-        self._seconds_before = 0.0
-        self._started = self._last_log = time.monotonic()
+        self.pace = Pace(clock, None if feed.is_empty else experiment.batch_size)
         # Metrics of the steps since the last row, of each call those of its steps.
         self._interval: list[tuple[Metrics, int]] = []
         # Losses of the call before the latest: the device has done with them.
@@ -248,8 +267,6 @@ class _Session:
         self._unchecked: Array | None = None
         # Whether the evaluation before had warnings, which were said.
         self._has_warned = False
-        # Of the feed, up to the last row.
-        self._waited = 0.0
         # Scores of the start that the last evaluation repeats beside its own.
         self.untrained: Mapping[str, Any] | None = None
 
@@ -266,7 +283,6 @@ class _Session:
         self.progress.message(f"{stand} step {restored.step} of {last} in {self.workdir}")
         self.history = list(extra["history"])
         self.untrained = extra["untrained"]
-        self._seconds_before = extra["seconds"]
         if extra["interval"]:
             interval = {name: jnp.asarray(values) for name, values in extra["interval"].items()}
             self._interval = [(interval, len(extra["interval"]["loss"]))]
@@ -282,9 +298,14 @@ class _Session:
         self.stop.raise_if_requested("stopped before the first step of this session")
         if step < last:
             self.progress.status("compiling the training step, once")
+        self.clock.enter("steps")
         while step < last:
             count = next_look(step, experiment) - step
-            state, metrics = step_fn(state, next(self.feed), count)
+            with self.clock.phase("input"):
+                fed = next(self.feed)
+            with self.pace.call(step):
+                state, metrics = step_fn(state, fed, count)
+            self.writer.poll()
             step += count
             self._interval.append((metrics, count))
             if self._is_due(step, experiment.log.every):
@@ -299,7 +320,8 @@ class _Session:
             if self.stop.requested:
                 self._save(step, state)
                 break
-        self.checkpoints.wait()
+        with self.clock.phase("checkpoint"):
+            self.checkpoints.wait()
         self.stop.raise_if_requested(f"stopped at step {step} of {last}; the state is saved")
         self._require_scores(step, state)
         self._require_end(step)
@@ -345,12 +367,9 @@ class _Session:
         """Writes the means over the steps since the last row."""
         values = self._joined_interval()
         means = jax.tree.map(jnp.mean, values)
-        now = time.monotonic()
-        seconds, self._last_log = now - self._last_log, now
-        pace = {"steps_per_second": values["loss"].size / seconds}
         if not self.feed.is_empty:
-            pace |= self._feed_metrics(seconds, pace["steps_per_second"])
-        self.writer.write(step, "train", {**means, **pace})
+            means[registry.UNREADABLE] = self.feed.unreadable
+        self.writer.write(step, "train", means, functools.partial(self.pace.row, step))
         # Looks at the row before, which is there already, so that the device is not kept waiting.
         if self._unchecked is not None and not np.isfinite(self._unchecked):
             self._require_progress(step, state)
@@ -358,24 +377,21 @@ class _Session:
         self._interval = []
         self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
-    def _feed_metrics(self, seconds: float, steps_per_second: float) -> dict[str, float]:
-        """Returns how fast examples went through, and whether the device had to wait for them."""
-        waited, self._waited = self.feed.waited - self._waited, self.feed.waited
-        return {
-            "examples_per_second": steps_per_second * self.experiment.batch_size,
-            "data_wait_share": waited / seconds,
-            "unreadable_examples": self.feed.unreadable,
-        }
+    def _times(self) -> dict[str, float]:
+        return entries(self.clock.seconds)
 
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
+        self.writer.poll()
+        with self.clock.phase("evaluation"):
+            self._score(step, state)
+
+    def _score(self, step: int, state: TrainState) -> None:
         full = step in (0, self.experiment.steps)
         if full and step > 0:
             self.progress.status("scoring the trained network")
         with self.progress.pause():
-            before = time.monotonic()
             scores = {"step": step, **self.evaluate()(state.evaluated, full=full)}
-            self._last_log += time.monotonic() - before
         if step == 0:
             self.untrained = _of_untrained(scores)
             scores.pop("warnings", None)  # nobody expects an untrained network to know anything
@@ -384,8 +400,9 @@ class _Session:
         row = {name: value for name, value in scores.items() if name not in registry.DETAILS}
         if not self.history or self.history[-1]["step"] < step:
             self.history.append(row)
-            self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
-        numbers = {"parameters": count_parameters(state), "seconds": self._seconds()}
+            values = {name: value for name, value in row.items() if name != registry.STEP}
+            self.writer.write(step, "eval", values, self._times)
+        numbers = {registry.PARAMETERS: count_parameters(state), **self._times()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
         workdir_lib.write_eval(
@@ -416,6 +433,10 @@ class _Session:
         self._write_checkpoint(step, state)
 
     def _write_checkpoint(self, step: int, state: TrainState) -> None:
+        with self.clock.phase("checkpoint"):
+            self._write_state(step, state)
+
+    def _write_state(self, step: int, state: TrainState) -> None:
         # A row still held back would be missing if the process died after this checkpoint.
         self.writer.flush()
         self.checkpoints.save(
@@ -427,7 +448,7 @@ class _Session:
                 "rows": list(self.writer.rows),
                 "untrained": self.untrained,
                 "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
-                "seconds": self._seconds(),
+                "clock": self.clock.save(),
             },
             metrics={_GOODNESS: registry.goodness(self.history[-1])},
         )
@@ -451,6 +472,3 @@ class _Session:
             f"loss or gradient was not finite at step {good + 1}; the state of step {good} is "
             f"saved in {self.workdir}: try a lower learning rate or optimizer.clip_norm"
         )
-
-    def _seconds(self) -> float:
-        return self._seconds_before + time.monotonic() - self._started
