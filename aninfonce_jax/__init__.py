@@ -4,12 +4,12 @@
 
     out = an.aninfonce_loss(view1, view2, concentration)
 
-Names are loaded when they are first used, so that importing the package costs nothing.
+Names are loaded when they are first used, so that importing the package costs nothing, and a
+command can be stopped in a line almost as soon as Python runs.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+# As in `typing`, which takes longer to import than Python to start.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from aninfonce_jax.config.schema import CheckpointConfig, ConfigError, EvalConfig, LogConfig
     from aninfonce_jax.dgp import conditionals, marginals, products, spaces
@@ -181,9 +181,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     home = importlib.import_module(_HOME[name])
     # A module of a package becomes its attribute only once it is imported.
     if name in _HOMES["aninfonce_jax.dgp"]:
