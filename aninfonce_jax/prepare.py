@@ -3,10 +3,10 @@
 Writes a data set once, as ArrayRecord in TFDS's own format, from files on this machine.
 """
 
-from aninfonce_jax import stop
+from aninfonce_jax.at_once import stop_at_once
 
 if __name__ == "__main__":
-    stop.stop_at_once()  # before the imports that take time
+    stop_at_once()  # before the imports that take time
 
 import argparse
 import sys
@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn, Self, TextIO
 
+from aninfonce_jax import stop
 from aninfonce_jax.cli import (
     EXIT_FAILED,
     EXIT_PREEMPTED,
