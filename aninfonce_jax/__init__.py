@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
+    from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
     from aninfonce_jax.models.encoder import FunctionEncoder, LinenEncoder, NNXEncoder, as_encoder
@@ -72,6 +73,7 @@ _HOMES = {
         "LatentProcess",
         "sample_pairs",
     ),
+    "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.contrast": (
         "aninfonce_loss",
         "infonce_loss",
@@ -154,6 +156,7 @@ __all__ = [
     "aninfonce_loss",
     "as_encoder",
     "block_orthogonality",
+    "centring_penalty",
     "concentration_error",
     "concentration_values",
     "conditionals",

@@ -124,13 +124,15 @@ class Experiment:
         return self.objective(weights.params["objective"], encode, pairs, key, placement)[0]
 
     def training_loss(
-        self, weights: Weights, pairs: Pairs, key: Array, placement: Placement
+        self, weights: Weights, pairs: Pairs, key: Array, placement: Placement, step: Array
     ) -> tuple[Array, tuple[PyTree, Mapping[str, Array]]]:
-        """Returns the loss of a training step, the encoder's new state, and scalars to log."""
+        """Returns what a training step minimises, the encoder's new state, and scalars to log."""
         noise_key, objective_key = jax.random.split(jax.random.fold_in(key, 1))
         encode = _TrainingPass(self, weights, noise_key)
         params = weights.params["objective"]
-        loss, metrics = self.objective(params, encode, pairs, objective_key, placement)
+        loss, metrics = self.objective.in_training(
+            params, encode, pairs, objective_key, placement, progress=step / self.steps
+        )
         return loss, (encode.state, metrics)
 
     def init_state(self) -> TrainState:
