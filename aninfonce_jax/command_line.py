@@ -18,7 +18,7 @@ from aninfonce_jax.config.values import nearest, shown
 
 PROGRAM = ("python", "-m", "aninfonce_jax.main")
 _DEFAULT_CONFIG = "configs/quickstart.py"
-_FLAGS = ("--config", "--mode", "--workdir", "--progress")
+_FLAGS = ("--config", "--mode", "--workdir", "--progress", "--profile")
 _MODES = ("train", "eval", "report", "preview")
 _PROGRESS = ("auto", "rich", "plain", "off")
 _WIDTH = 80
@@ -28,6 +28,7 @@ Learn what a contrastive encoder recovers, and what it loses.
 usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
            [--config.KEY=VALUE ...] [--mode=train|eval|report|preview]
            [--workdir=DIR] [--progress=auto|rich|plain|off]
+           [--profile=START:STOP]
 
 examples:
   python -m aninfonce_jax.main
@@ -61,6 +62,8 @@ flags (of one given twice, the last counts):
               eval and report take several, with commas between them
   --progress  auto: a live line on a terminal, plain lines elsewhere; rich,
               plain; off: nothing
+  --profile   trace the steps from START to STOP into the work directory, for
+              TensorBoard and Perfetto
   --help      this page
 
 exit codes: 0 done, 1 failed, 2 wrong command or config, 75 stopped and saved:
@@ -81,6 +84,7 @@ class Command:
       mode: what to do.
       workdir: folder of the run, or several with commas between them; "": none given.
       progress: how to show it.
+      profile: the steps to trace, from and to; None: none.
     """
 
     config: str
@@ -88,6 +92,7 @@ class Command:
     mode: str
     workdir: str
     progress: str
+    profile: tuple[int, int] | None = None
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -119,6 +124,10 @@ def parse(arguments: list[str]) -> Command:
         raise ConfigError(
             f"--workdir names a folder, or several with commas between them, got {shown(workdir)}"
         )
+    mode = _one_of("mode", values.get("mode", "train"), _MODES)
+    profile = _read_profile(values.get("profile"))
+    if profile and mode != "train":
+        raise ConfigError(f"--profile traces training steps, of which --mode={mode} takes none")
     return Command(
         config=values.get("config", _DEFAULT_CONFIG),
         texts={
@@ -126,9 +135,10 @@ def parse(arguments: list[str]) -> Command:
             for name, text in values.items()
             if name.startswith("config.")
         },
-        mode=_one_of("mode", values.get("mode", "train"), _MODES),
+        mode=mode,
         workdir=workdir or "",
         progress=_one_of("progress", values.get("progress", "auto"), _PROGRESS),
+        profile=profile,
     )
 
 
@@ -200,6 +210,19 @@ def _wrapped(text: str, indent: str) -> list[str]:
         break_on_hyphens=False,
     )
     return [f"{line.replace('| ', '|')}\n" for line in lines]
+
+
+def _read_profile(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,15}):([0-9]{1,15})", text)
+    steps = (int(match[1]), int(match[2])) if match else (0, 0)
+    if steps[0] >= steps[1]:
+        raise ConfigError(
+            f"--profile must be START:STOP in steps, START below STOP, such as 100:110; "
+            f"got {shown(text)}"
+        )
+    return steps
 
 
 def _check_text(flag: str, text: str) -> None:

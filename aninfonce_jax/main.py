@@ -80,7 +80,7 @@ def _run(command: command_line.Command) -> int:
         )
         for name, config in resolved.runs.items()
     }
-    return _train(runs, workdir, command.progress)
+    return _train(runs, workdir, command)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,10 +99,10 @@ def _folders(workdir: str) -> list[AnyPath]:
     return workdir_lib.find_runs(map(workdir_lib.locate, workdir.split(",")))
 
 
-def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any) -> int:
+def _train(runs: Mapping[str, _Run], workdir: AnyPath, command: command_line.Command) -> int:
     with StopSignal() as stop, workdir_lib.hold(workdir, *(run.folder for run in runs.values())):
         try:
-            return _train_and_report(runs, workdir, progress, stop)
+            return _train_and_report(runs, workdir, command, stop)
         except Preempted as notice:
             return complain(
                 f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
@@ -110,14 +110,17 @@ def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any) -> int:
 
 
 def _train_and_report(
-    runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, stop: StopSignal
+    runs: Mapping[str, _Run], workdir: AnyPath, command: command_line.Command, stop: StopSignal
 ) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import place, train
     from aninfonce_jax.training.checkpoint import CheckpointError
     from aninfonce_jax.training.loop import DivergedError, UnfinishedError
 
+    progress: Any = command.progress
+    compile_cache.use()
     placements = {name: place(run.config) for name, run in runs.items()}
     print_config({name: run.config for name, run in runs.items()})
     print(f"work directory: {printable(workdir)}")
@@ -132,6 +135,7 @@ def _train_and_report(
                 progress=progress,
                 label=name,
                 command=run.command,
+                profile=command.profile,
             )
         except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
@@ -160,10 +164,12 @@ def _build(name: str, config: Config, progress: Any) -> "Experiment":
 
 
 def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any]) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
 
+    compile_cache.use()
     try:
         for folder in folders:
             for problem in evaluate_config(folder, overrides).get("warnings", ()):

@@ -13,7 +13,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 LAYERS = [
     ["types", "cli", "remote"],
     ["files"],
-    ["compat", "config", "lock", "placement", "rng", "stop"],
+    ["compat", "compile_cache", "config", "lock", "placement", "rng", "stop"],
     ["memory", "workdir"],
     ["data", "dgp", "losses", "models", "scores"],
     ["sources"],

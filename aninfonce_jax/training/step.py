@@ -92,9 +92,11 @@ def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:
     def loss_fn(
         params: PyTree, model_state: PyTree, key: Array, fed: PyTree
     ) -> tuple[Array, tuple[PyTree, Metrics]]:
-        pairs = placement.constrain(experiment.source.pairs(key, fed, experiment.batch_size))
+        with jax.named_scope("pairs"):
+            pairs = placement.constrain(experiment.source.pairs(key, fed, experiment.batch_size))
         return experiment.training_loss(Weights(params, model_state), pairs, key, placement)
 
+    @jax.named_scope("optimiser")
     def apply(state: TrainState, model_state: PyTree, grads: PyTree) -> TrainState:
         updates, opt_state = experiment.optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)
