@@ -108,6 +108,19 @@ def remark_of(source: ImageSource) -> str:
     return getattr(source, "remark", "")
 
 
+class NoExamples:
+    """A data set that is not opened: to compile a step, the shape of its images is enough."""
+
+    name = "no examples"
+    class_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, index: int) -> Example:
+        raise IndexError(index)
+
+
 class Subset:
     """Some examples of a source, in an order of one's own.
 
