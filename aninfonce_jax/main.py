@@ -4,12 +4,13 @@ What each mode does; the flags are read in `command_line`. Heavy imports wait un
 are known to be good, so that a typo answers at once.
 """
 
-from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
+from aninfonce_jax.at_once import stop_at_once
 
 if __name__ == "__main__":
     stop_at_once()  # before the imports that take time
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from aninfonce_jax.cli import (
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.remote import AnyPath, RemoteError
+from aninfonce_jax.stop import Preempted, StopSignal
 
 if TYPE_CHECKING:
     from aninfonce_jax.training.experiment import Experiment
@@ -106,9 +108,8 @@ def _train(runs: Mapping[str, _Run], workdir: AnyPath, command: command_line.Com
         try:
             return _train_and_report(runs, workdir, command, stop)
         except Preempted as notice:
-            return complain(
-                f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
-            )
+            flag = shlex.quote(f"--workdir={workdir}")
+            return complain(f"{notice}; the same command with {flag} goes on", EXIT_PREEMPTED)
 
 
 def _train_and_report(
@@ -130,7 +131,7 @@ def _train_and_report(
         stop.raise_if_requested(f"stopped before {name} began")
         try:
             train(
-                _build(name, run.config, progress),
+                _build(name, run.config, progress, stop),
                 run.folder,
                 placement=placements[name],
                 stop=stop,
@@ -155,23 +156,28 @@ def _train_and_report(
         return complain(error, EXIT_FAILED)
 
 
-def _build(name: str, config: Config, progress: Any) -> "Experiment":
+def _build(name: str, config: Config, progress: Any, stop: StopSignal) -> "Experiment":
     """Builds a run's parts, and says so: opening a data set may take its time."""
     from aninfonce_jax.build import build_experiment
     from aninfonce_jax.training.progress import Progress
 
     with Progress(config.train.steps, mode=progress, label=name) as bar:
         bar.status(f"setting up the source of pairs: {config.source.kind}")
-        return build_experiment(config)
+        with stop.raising(f"stopped while {name} was set up"):
+            return build_experiment(config)
 
 
 def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any]) -> int:
     from aninfonce_jax import compile_cache
     from aninfonce_jax.data.source import DataError
+    from aninfonce_jax.report.runs import find_metrics
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     compile_cache.use()
+    # What the report would refuse, before scores are written for it.
+    for folder in folders:
+        find_metrics(folder)
     try:
         for folder in folders:
             for problem in evaluate_config(folder, overrides).get("warnings", ()):
@@ -260,7 +266,7 @@ def _report(folders: list[AnyPath], output: AnyPath) -> int:
 
 
 def script() -> None:
-    """Runs the command line of this process: what the `aninfonce` script calls."""
+    """Runs the command line of this process."""
     run_command(main)
 
 

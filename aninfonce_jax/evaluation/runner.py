@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.evaluation.findings import Findings, Part
@@ -22,6 +23,9 @@ from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.goodput import entries
 from aninfonce_jax.types import Weights
+
+# The fields of a run that may change once it is trained.
+_EVALUATION = "eval."
 
 
 def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate:
@@ -77,19 +81,15 @@ def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:
 
 
 def evaluate_workdir(
-    experiment: Experiment,
-    workdir: AnyPath,
-    placement: Placement,
-    *,
-    evaluated_with: dict[str, Any] | None = None,
+    experiment: Experiment, workdir: AnyPath, placement: Placement
 ) -> dict[str, Any]:
     """Recomputes every score from the latest checkpoint in `workdir` and writes them there.
 
     Args:
-      experiment: what was trained there, perhaps to be evaluated in another way.
+      experiment: what was trained there, perhaps to be evaluated in another way: in what, is
+        written beside the scores.
       workdir: of the run.
       placement: where to compute.
-      evaluated_with: in what the evaluation differs from the run's own, for the report.
 
     Raises:
       WorkdirError: if the folder holds no run, another one, or one that has not saved a
@@ -99,10 +99,13 @@ def evaluate_workdir(
     """
     with workdir_lib.hold(workdir):
         workdir_lib.check_entries(workdir)
-        config_hash = workdir_lib.read_saved(workdir).hash
+        saved = workdir_lib.check_same(
+            workdir, experiment.description, experiment.complete, but=_EVALUATION
+        )
+        config_hash = saved.hash
         if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
             raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
-        with loop.open_checkpoints(workdir, experiment, placement, run=config_hash) as checkpoints:
+        with loop.open_checkpoints(workdir, experiment, placement) as checkpoints:
             restored = checkpoints.restore_latest(loop.abstract_state(experiment, placement))
         if restored is None:
             raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
@@ -115,8 +118,9 @@ def evaluate_workdir(
             "parameters": loop.count_parameters(restored.state),
             **entries(restored.extra["clock"]["seconds"]),
         }
-        if evaluated_with:
-            scores["evaluated_with"] = evaluated_with
+        changed = config_lib.difference(experiment.complete(saved.values), experiment.description)
+        if changed:
+            scores["evaluated_with"] = {name: now for name, (_, now) in changed.items()}
         elif restored.extra["untrained"] is not None:  # scored in the same way
             scores["untrained"] = restored.extra["untrained"]
         workdir_lib.write_eval(workdir, scores, config_hash, restored.extra.get("rows"))

@@ -56,7 +56,7 @@ class UnfinishedError(RuntimeError):
 
 
 def open_checkpoints(
-    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None, run: str = ""
+    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None
 ) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
@@ -64,7 +64,6 @@ def open_checkpoints(
       workdir: where the run lives.
       experiment: the run.
       placement: where it computes; by default on the devices of this process.
-      run: the fingerprint that its checkpoints carry; by default the experiment's own.
     """
     folder = workdir / workdir_lib.CHECKPOINT_FOLDER
     # Without its parents: a work directory that was removed is not made again.
@@ -73,7 +72,7 @@ def open_checkpoints(
         folder,
         keep=experiment.checkpoint.keep,
         best_metric=_GOODNESS,
-        run=run or experiment.fingerprint,
+        run=workdir_lib.read_saved(workdir).hash,
         placement=placement,
     )
 
@@ -153,7 +152,9 @@ def train(
             Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
         )
         folder = stack.enter_context(_folder(workdir))
-        stack.enter_context(workdir_lib.claimed(folder, experiment.description, command))
+        run = stack.enter_context(
+            workdir_lib.claimed(folder, experiment.description, command, experiment.complete)
+        )
         checkpoints = stack.enter_context(open_checkpoints(folder, experiment, placement))
         restored = checkpoints.restore_latest(abstract_state(experiment, placement))
         if restored is None:
@@ -193,6 +194,7 @@ def train(
         )
         session = _Session(
             experiment,
+            run,
             folder,
             checkpoints,
             stop,
@@ -254,6 +256,7 @@ class _Session:
     def __init__(
         self,
         experiment: Experiment,
+        run_hash: str,
         workdir: AnyPath,
         checkpoints: Checkpoints,
         stop: StopSignal,
@@ -266,6 +269,7 @@ class _Session:
         placement: Placement,
     ) -> None:
         self.experiment = experiment
+        self.run_hash = run_hash
         self.workdir = workdir
         self.checkpoints = checkpoints
         self.stop = stop
@@ -368,7 +372,7 @@ class _Session:
             self.progress.warn(warning)
 
     def _read_scores(self, step: int) -> workdir_lib.Evaluation:
-        found = workdir_lib.read_eval(self.workdir, self.experiment.fingerprint)
+        found = workdir_lib.read_eval(self.workdir, self.run_hash)
         if not found.problem and found.scores.get("step") != step:
             return workdir_lib.Evaluation({}, f"{workdir_lib.EVAL_FILE} is not of step {step}")
         return found
@@ -431,7 +435,7 @@ class _Session:
         workdir_lib.write_eval(
             self.workdir,
             {**scores, **numbers},
-            self.experiment.fingerprint,
+            self.run_hash,
             self.writer.rows,
         )
         shown = {
