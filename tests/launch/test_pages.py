@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from small_run import ROOT
 
 # Flags of the program that pages pass through a launcher.
 PROGRAM = re.compile(r"--(workdir|config)")
