@@ -84,7 +84,7 @@ def _run(command: command_line.Command) -> int:
         )
         for name, config in resolved.runs.items()
     }
-    return _train(runs, workdir, command.progress)
+    return _train(runs, workdir, command)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,24 +103,27 @@ def _folders(workdir: str) -> list[AnyPath]:
     return workdir_lib.find_runs(map(workdir_lib.locate, workdir.split(",")))
 
 
-def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any) -> int:
+def _train(runs: Mapping[str, _Run], workdir: AnyPath, command: command_line.Command) -> int:
     with StopSignal() as stop, workdir_lib.hold(workdir, *(run.folder for run in runs.values())):
         try:
-            return _train_and_report(runs, workdir, progress, stop)
+            return _train_and_report(runs, workdir, command, stop)
         except Preempted as notice:
             flag = shlex.quote(f"--workdir={workdir}")
             return complain(f"{notice}; the same command with {flag} goes on", EXIT_PREEMPTED)
 
 
 def _train_and_report(
-    runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, stop: StopSignal
+    runs: Mapping[str, _Run], workdir: AnyPath, command: command_line.Command, stop: StopSignal
 ) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import place, train
     from aninfonce_jax.training.checkpoint import CheckpointError
     from aninfonce_jax.training.loop import DivergedError, UnfinishedError
 
+    progress: Any = command.progress
+    compile_cache.use()
     placements = {name: place(run.config) for name, run in runs.items()}
     print_config({name: run.config for name, run in runs.items()})
     print(f"work directory: {printable(workdir)}")
@@ -135,6 +138,7 @@ def _train_and_report(
                 progress=progress,
                 label=name,
                 command=run.command,
+                profile=command.profile,
             )
         except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
@@ -164,12 +168,14 @@ def _build(name: str, config: Config, progress: Any, stop: StopSignal) -> "Exper
 
 
 def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any]) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.report.runs import find_metrics
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.scores.registry import WARNINGS
     from aninfonce_jax.training.checkpoint import CheckpointError
 
+    compile_cache.use()
     # What the report would refuse, before scores are written for it.
     for folder in folders:
         find_metrics(folder)

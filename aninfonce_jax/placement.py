@@ -121,6 +121,15 @@ class Placement:
         """Returns the rows of a batch of `batch_size` that this process loads."""
         return Rows(batch_size, self.process, self.processes)
 
+    def peak_memory(self) -> int | None:
+        """Returns the most bytes that were in use on any device of this process so far.
+
+        None where the backend does not tell, as CPUs don't.
+        """
+        stats = [device.memory_stats() or {} for device in self.mesh.local_devices]
+        peaks = [own["peak_bytes_in_use"] for own in stats if "peak_bytes_in_use" in own]
+        return max(peaks, default=None)
+
     def put_rows(self, rows: PyTree) -> PyTree:
         """Makes global arrays, split over the devices, of every process's rows."""
         return jax.tree.map(lambda x: jax.make_array_from_process_local_data(self.split, x), rows)

@@ -17,7 +17,7 @@ LAYERS = [
     ["at_once"],
     ["types", "cli", "remote"],
     ["files"],
-    ["compat", "config", "lock", "placement", "rng", "stop"],
+    ["compat", "compile_cache", "config", "lock", "placement", "rng", "stop"],
     ["memory", "workdir"],
     ["data", "dgp", "losses", "models", "scores"],
     ["sources"],

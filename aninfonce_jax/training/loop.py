@@ -26,6 +26,7 @@ from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
 from aninfonce_jax.training.goodput import Clock, Pace, entries
 from aninfonce_jax.training.metrics import MetricWriter
+from aninfonce_jax.training.profile import Profile
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.training.step import Metrics, Step, make_train_step
@@ -119,6 +120,7 @@ def train(
     progress: ProgressMode = "auto",
     label: str = "",
     command: str = "",
+    profile: tuple[int, int] | None = None,
 ) -> TrainResult:
     """Trains to the end of an experiment, from wherever the run in `workdir` stands.
 
@@ -131,6 +133,7 @@ def train(
       progress: `auto`, `rich`, `plain` or `off`.
       label: what the progress line calls the run.
       command: what to type to repeat the run, for its report.
+      profile: steps to trace, from the first number of steps done to the second.
 
     Returns:
       The last state and its scores.
@@ -180,6 +183,15 @@ def train(
         )
         if writer.mended:
             bar.warn(writer.mended)
+        trace = stack.enter_context(
+            Profile(
+                profile,
+                last=experiment.steps,
+                workdir=folder,
+                say=bar.message,
+                is_first=placement.is_first,
+            )
+        )
         session = _Session(
             experiment,
             run,
@@ -191,6 +203,8 @@ def train(
             writer,
             bar,
             clock,
+            trace,
+            placement,
         )
         if restored is not None:
             session.restore(restored)
@@ -251,6 +265,8 @@ class _Session:
         writer: MetricWriter,
         progress: Progress,
         clock: Clock,
+        profile: Profile,
+        placement: Placement,
     ) -> None:
         self.experiment = experiment
         self.run_hash = run_hash
@@ -262,6 +278,8 @@ class _Session:
         self.writer = writer
         self.progress = progress
         self.clock = clock
+        self.profile = profile
+        self.placement = placement
         self.history: list[dict[str, Any]] = []
         self.pace = Pace(clock, None if feed.is_empty else experiment.batch_size)
         # Metrics of the steps since the last row, of each call those of its steps.
@@ -304,13 +322,15 @@ class _Session:
             self.progress.status("compiling the training step, once")
         self.clock.enter("steps")
         while step < last:
-            count = next_look(step, experiment) - step
+            count = self.profile.limit(step, next_look(step, experiment)) - step
+            self.profile.before(step, state)
             with self.clock.phase("input"):
                 fed = next(self.feed)
             with self.pace.call(step):
                 state, metrics = step_fn(state, fed, count)
             self.writer.poll()
             step += count
+            self.profile.after(step, state)
             self._interval.append((metrics, count))
             if self._is_due(step, experiment.log.every):
                 self._log(step, state)
@@ -381,8 +401,11 @@ class _Session:
         self._interval = []
         self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
-    def _times(self) -> dict[str, float]:
-        return entries(self.clock.seconds)
+    def _measures(self) -> dict[str, float]:
+        """Returns what the machine did for the run so far: seconds, and memory if it tells."""
+        peak = self.placement.peak_memory()
+        memory = {} if peak is None else {registry.PEAK_MEMORY: peak}
+        return {**entries(self.clock.seconds), **memory}
 
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
@@ -405,8 +428,8 @@ class _Session:
         if not self.history or self.history[-1]["step"] < step:
             self.history.append(row)
             values = {name: value for name, value in row.items() if name != registry.STEP}
-            self.writer.write(step, "eval", values, self._times)
-        numbers = {registry.PARAMETERS: count_parameters(state), **self._times()}
+            self.writer.write(step, "eval", values, self._measures)
+        numbers = {registry.PARAMETERS: count_parameters(state), **self._measures()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
         workdir_lib.write_eval(
