@@ -12,6 +12,15 @@ from jax import lax
 from aninfonce_jax.types import Array
 
 
+def abstract_platform(device: Any) -> str:
+    """Returns the platform of a mesh's abstract device, such as "tpu"."""
+    if hasattr(device, "platform"):
+        return str(device.platform)
+    # jax 0.7 tells the kind alone: "cpu", "TPU v4", or the name of a GPU.
+    kind = device.device_kind.lower()
+    return next((platform for platform in ("cpu", "tpu") if kind.startswith(platform)), "gpu")
+
+
 def varying_axes(x: Array) -> frozenset[str]:
     """Returns the axes of a checked `shard_map` along which `x` may differ; else none."""
     kind: Any = jax.typeof(x)

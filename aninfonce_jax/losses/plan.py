@@ -28,6 +28,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import jax
 from jax import lax
 
+from aninfonce_jax.compat import abstract_platform
 from aninfonce_jax.losses import checks
 from aninfonce_jax.types import Array
 
@@ -277,7 +278,7 @@ def platform_of(x: Array) -> str:
     """Returns the platform that `x` is on, or where it will be as far as is known."""
     # A mesh may be of devices that are not attached, for which a program is only compiled.
     device = getattr(jax.typeof(x).sharding.mesh, "abstract_device", None)
-    platform = jax.default_backend() if device is None else device.platform
+    platform = jax.default_backend() if device is None else abstract_platform(device)
     return "gpu" if platform in ("cuda", "rocm") else platform
 
 
