@@ -12,7 +12,9 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
     ["types", "cli", "files"],
-    ["compat", "config", "lock", "placement", "rng", "stop"],
+    ["compat", "config", "lock", "rng", "stop"],
+    ["distributed"],
+    ["placement"],
     ["memory", "workdir"],
     ["data", "dgp", "losses", "models", "scores"],
     ["sources"],
@@ -36,7 +38,7 @@ ONLY = {
     # No jax: a typo answers at once.
     "config": {"cli"},
     "workdir": {"cli", "config", "files", "lock"},
-    "command_line": {"config"},
+    "command_line": {"config", "distributed.cluster"},
     # A process or a network can be had without a run.
     "dgp": {"types"},
     "models": {"types"},

@@ -44,6 +44,8 @@ class Experiment:
       evaluation: when and how to score.
       checkpoint: when to save, and how much to keep.
       log: where metrics go.
+      hang_timeout: of several processes: seconds without progress until the run is given up;
+        0: never.
       description: what the work directory records of the run, nested plain values; by
         default what can be told from the parts.
     """
@@ -62,6 +64,7 @@ class Experiment:
     evaluation: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    hang_timeout: float = 3600
     description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ weights, and deals with time, files and signals.
 import contextlib
 import dataclasses
 import functools
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,9 +19,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.config import flatten_values
+from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.distributed.equal import require_equal, versions
+from aninfonce_jax.distributed.peers import Peers
+from aninfonce_jax.distributed.watch import TRAINING
 from aninfonce_jax.placement import Placement, on
 from aninfonce_jax.scores import registry
-from aninfonce_jax.stop import StopSignal
+from aninfonce_jax.stop import Preempted, StopSignal
+from aninfonce_jax.training.agreement import Agreement
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
@@ -142,21 +149,28 @@ def train(
       DivergedError: if the loss stopped being finite.
       Preempted: if `stop` was requested, even if the last step is done.
       UnfinishedError: if the last step was not reached, evaluated and saved.
+      PeerError: of several processes, another one failed or is lost.
     """
-    with contextlib.ExitStack() as stack:
+    peers = placement.peers
+    stop.is_patient = peers.are_many
+    with contextlib.ExitStack() as stack, peers.watched(experiment.hang_timeout), peers.telling():
+        # Where this fails, the others are told before anything here is closed.
+        peers.at("setting up")
+        if peers.are_many:
+            require_equal(peers, "what is trained", _to_be_equal(experiment))
         bar = stack.enter_context(
             Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
         )
-        folder = stack.enter_context(_folder(workdir))
-        stack.enter_context(workdir_lib.claimed(folder, experiment.description, command))
+        folder = stack.enter_context(_claimed(workdir, experiment, command, peers))
         checkpoints = stack.enter_context(open_checkpoints(folder, experiment, placement))
+        peers.at("restoring")
         restored = checkpoints.restore_latest(abstract_state(experiment, placement))
         if restored is None:
             state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
         else:
             state = restored.state
         start = int(state.step)
-        workdir_lib.undo_eval(folder, start)
+        peers.by_first("undo", lambda: workdir_lib.undo_eval(folder, start))
         bar.start_from(start)
         feed = stack.enter_context(_open_feed(experiment, start, placement))
         writer = stack.enter_context(
@@ -181,21 +195,75 @@ def train(
             feed,
             writer,
             bar,
+            placement,
         )
         if restored is not None:
             session.restore(restored)
-        stop.raise_if_requested("stopped while setting up")
+        session.leave_if_asked("stopped while setting up")
         return session.run(state, make_train_step(experiment, placement))
 
 
+# Settings that hosts may have each for itself.
+_OF_A_HOST = ("source.folder", "source.workers", "source.threads")
+# Seconds that a shared file system may take to show what another host has written.
+_SEEN_SECONDS = 60.0
+
+
+def _to_be_equal(experiment: Experiment) -> dict[str, Any]:
+    """Returns what all processes of a run must have alike."""
+    config = shared_settings(experiment.description)
+    return {
+        **versions(),
+        "the number of local devices": jax.local_device_count(),
+        "the data set": experiment.source.fingerprint(),
+        **{f"config.{name}": value for name, value in config.items()},
+    }
+
+
+def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what of a config must be the same in all processes, by dotted name."""
+    flat = flatten_values(values)
+    return {name: value for name, value in flat.items() if name not in _OF_A_HOST}
+
+
 @contextlib.contextmanager
-def _folder(workdir: Path | None) -> Iterator[Path]:
-    """Gives the work directory, or one that is gone afterwards."""
-    if workdir is not None:
-        yield workdir
-        return
-    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as folder:
-        yield Path(folder)
+def _claimed(
+    workdir: Path | None, experiment: Experiment, command: str, peers: Peers
+) -> Iterator[Path]:
+    """Gives the work directory, held by process 0 for this run; or one that is gone afterwards."""
+    with contextlib.ExitStack() as stack:
+
+        def claim() -> str:
+            folder = workdir
+            if folder is None:
+                temporary = tempfile.TemporaryDirectory(prefix="aninfonce_jax-")
+                folder = Path(stack.enter_context(temporary))
+            claimed = workdir_lib.claimed(folder, experiment.description, command)
+            stack.enter_context(claimed)
+            return str(folder)
+
+        folder = Path(peers.by_first("claim the work directory", claim))
+        if not peers.is_first:
+            _require_shared(folder, experiment.fingerprint)
+        yield folder
+
+
+def _require_shared(folder: Path, fingerprint: str) -> None:
+    """Raises ConfigError if this process does not see what process 0 has written."""
+    deadline = time.monotonic() + _SEEN_SECONDS
+    while True:
+        try:
+            if workdir_lib.read_saved(folder).hash == fingerprint:
+                return
+            problem = "another run is there"
+        except ConfigError as error:
+            problem = str(error)
+        if time.monotonic() > deadline:
+            raise ConfigError(
+                f"{folder} is not the folder that process 0 writes into, as seen from "
+                f"{socket.gethostname()} ({problem}); all hosts must share the work directory"
+            )
+        time.sleep(1.0)
 
 
 def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:
@@ -229,8 +297,11 @@ class _Session:
         feed: Feed,
         writer: MetricWriter,
         progress: Progress,
+        placement: Placement,
     ) -> None:
         self.experiment = experiment
+        self.peers = placement.peers
+        self.agreement = Agreement(placement)
         self.workdir = workdir
         self.checkpoints = checkpoints
         self.stop = stop
@@ -273,18 +344,23 @@ class _Session:
 
     def run(self, state: TrainState, step_fn: Step) -> TrainResult:
         """Steps to the end."""
-        experiment = self.experiment
+        experiment, peers = self.experiment, self.peers
         last = experiment.steps
         step = int(state.step)
         if not self.history:
             self.progress.status("scoring the untrained network, for comparison")
             self._evaluate(step, state)
-        self.stop.raise_if_requested("stopped before the first step of this session")
+        self.leave_if_asked("stopped before the first step of this session")
         if step < last:
             self.progress.status("compiling the training step, once")
-        while step < last:
+        stops = False
+        while step < last and not stops:
             count = next_look(step, experiment) - step
-            state, metrics = step_fn(state, next(self.feed), count)
+            peers.at(TRAINING, step, count)
+            peers.doing("waiting for data")
+            fed = next(self.feed)
+            peers.doing("waiting for the devices")
+            state, metrics = step_fn(state, fed, count)
             step += count
             self._interval.append((metrics, count))
             if self._is_due(step, experiment.log.every):
@@ -296,14 +372,24 @@ class _Session:
                 self._evaluate(step, state)
             if self._is_due(step, experiment.checkpoint.every):
                 self._save(step, state)
-            if self.stop.requested:
+            peers.check()
+            stops = self.agreement(self.stop.requested, self.feed.unreadable)
+            if stops:
                 self._save(step, state)
-                break
+        peers.at("finishing", step)
         self.checkpoints.wait()
-        self.stop.raise_if_requested(f"stopped at step {step} of {last}; the state is saved")
+        message = f"stopped at step {step} of {last}; the state is saved"
+        if stops:
+            raise Preempted(message)
+        self.leave_if_asked(message)
         self._require_scores(step, state)
         self._require_end(step)
         return TrainResult(state, self.history[-1])
+
+    def leave_if_asked(self, message: str) -> None:
+        """Raises Preempted, in all processes, if one of them was asked to stop."""
+        if self.peers.any("whether to stop", self.stop.requested):
+            raise Preempted(message)
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self.experiment.steps
@@ -317,19 +403,20 @@ class _Session:
 
     def _require_scores(self, step: int, state: TrainState) -> None:
         """Says what is wrong with the network; evaluates again if its scores are not sound."""
-        found = self._read_scores(step)
-        if found.problem:
-            self.progress.warn(f"{found.problem}; it is made again")
+        problem, warnings = self.peers.by_first("read scores", lambda: self._read_scores(step))
+        if problem:
+            self.progress.warn(f"{problem}; it is made again")
             self._evaluate(step, state)
-            found = self._read_scores(step)
-        for warning in found.scores.get("warnings", ()):
+            _, warnings = self.peers.by_first("read scores", lambda: self._read_scores(step))
+        for warning in warnings:
             self.progress.warn(warning)
 
-    def _read_scores(self, step: int) -> workdir_lib.Evaluation:
+    def _read_scores(self, step: int) -> tuple[str, Sequence[str]]:
+        """Returns what is wrong with the scores of a step, and what they warn of."""
         found = workdir_lib.read_eval(self.workdir, self.experiment.fingerprint)
         if not found.problem and found.scores.get("step") != step:
-            return workdir_lib.Evaluation({}, f"{workdir_lib.EVAL_FILE} is not of step {step}")
-        return found
+            return f"{workdir_lib.EVAL_FILE} is not of step {step}", ()
+        return found.problem, found.scores.get("warnings", ())
 
     def _require_end(self, step: int) -> None:
         """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
@@ -364,7 +451,7 @@ class _Session:
         return {
             "examples_per_second": steps_per_second * self.experiment.batch_size,
             "data_wait_share": waited / seconds,
-            "unreadable_examples": self.feed.unreadable,
+            "unreadable_examples": self.agreement.unreadable,
         }
 
     def _evaluate(self, step: int, state: TrainState) -> None:
@@ -374,6 +461,7 @@ class _Session:
             self.progress.status("scoring the trained network")
         with self.progress.pause():
             before = time.monotonic()
+            self.peers.at("evaluating", step)
             scores = {"step": step, **self.evaluate()(state.evaluated, full=full)}
             self._last_log += time.monotonic() - before
         if step == 0:
@@ -388,12 +476,13 @@ class _Session:
         numbers = {"parameters": count_parameters(state), "seconds": self._seconds()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
-        workdir_lib.write_eval(
-            self.workdir,
-            {**scores, **numbers},
-            self.experiment.fingerprint,
-            self.writer.rows,
-        )
+        if self.peers.is_first:
+            workdir_lib.write_eval(
+                self.workdir,
+                {**scores, **numbers},
+                self.experiment.fingerprint,
+                self.writer.rows,
+            )
         shown = {
             score.progress: row[score.key]
             for score in registry.SCORES
@@ -416,6 +505,7 @@ class _Session:
         self._write_checkpoint(step, state)
 
     def _write_checkpoint(self, step: int, state: TrainState) -> None:
+        self.peers.at("saving", step)
         # A row still held back would be missing if the process died after this checkpoint.
         self.writer.flush()
         self.checkpoints.save(

@@ -1,0 +1,37 @@
+"""Two processes with two devices each: one run, that stops and fails together."""
+
+import process_group
+import pytest
+from process_group import Group, assert_same_losses, flags
+
+from aninfonce_jax import main
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    """The work directory of the same run by one process with four devices."""
+    folder = tmp_path_factory.mktemp("alone")
+    arguments = [*flags({"train.devices": 4}), f"--workdir={folder / 'run'}"]
+    assert main.main(["main", *arguments]) == 0
+    return folder / "run"
+
+
+def test_two_processes_train_like_one_and_stop_and_go_on_together(alone, tmp_path):
+    arguments = [*flags(), f"--workdir={tmp_path / 'run'}"]
+    with Group(tmp_path, 2, arguments, fault="1:3:SIGTERM") as group:
+        assert group.wait() == [75, 75], group
+    for rank in (0, 1):
+        # It comes in the third call, is handed in with the fourth, known to all with the fifth.
+        assert "stopped at step 5 of 12; the state is saved" in group.complaint(rank)
+    process_group.run(tmp_path, 2, arguments)
+    assert_same_losses(tmp_path / "run", alone)
+
+
+def test_processes_that_differ_are_refused_with_both_values(tmp_path):
+    arguments = [*flags(), f"--workdir={tmp_path / 'run'}"]
+    other = {1: ["--config.train.batch_size=32"]}
+    with Group(tmp_path, 2, arguments, own=other) as group:
+        assert group.wait() == [2, 2], group
+    for rank in (0, 1):
+        assert "train.batch_size of aninfonce is 32 there and 16 here" in group.complaint(rank)
+    assert not (tmp_path / "run").exists()
