@@ -27,7 +27,7 @@ SMALL = {
     "optimizer.learning_rate": 1e-3,
     "optimizer.warmup_steps": 2,
     "train.steps": 12,
-    "train.batch_size": 16,
+    "train.batch_size": 24,
     "train.steps_per_dispatch": 2,
     "eval.every": 6,
     "eval.samples": 64,
@@ -67,6 +67,7 @@ class Group:
       missing: processes that are not started.
       program: what to run; by default the command line.
       environment: more of it.
+      devices_of: of those that have another number of devices.
     """
 
     def __init__(
@@ -81,16 +82,15 @@ class Group:
         missing: Sequence[int] = (),
         program: Sequence[str] = (str(WORKER),),
         environment: Mapping[str, str] | None = None,
+        devices_of: Mapping[int, int] | None = None,
     ) -> None:
         self.outputs = [folder / f"output{rank}.txt" for rank in range(processes)]
         self.port = free_port()
         kept = [
             flag for flag in os.environ.get("XLA_FLAGS", "").split() if "device_count" not in flag
         ]
-        count = f"--xla_force_host_platform_device_count={devices}"
         environ = {
             **os.environ,
-            "XLA_FLAGS": " ".join([*kept, count]),
             "PROCESS_FAULT": fault,
             # One process at a time may use the test's cores.
             "OMP_NUM_THREADS": "1",
@@ -105,13 +105,15 @@ class Group:
                 f"--num_processes={processes}",
                 f"--process_id={rank}",
             ]
+            local = (devices_of or {}).get(rank, devices)
+            count = f"--xla_force_host_platform_device_count={local}"
             command = [*program, *arguments, *cluster, *(own or {}).get(rank, ())]
             with self.outputs[rank].open("w") as output:
                 self.members[rank] = subprocess.Popen(
                     [sys.executable, *command],
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env=environ,
+                    env={**environ, "XLA_FLAGS": " ".join([*kept, count])},
                     start_new_session=True,
                 )
 
@@ -147,7 +149,7 @@ class Group:
         assert len(lines) == 1, self
         return lines[0]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return "\n".join(
             f"--- process {rank}\n{self.said(rank)[-6000:]}" for rank in sorted(self.members)
         )

@@ -2,12 +2,13 @@
 
 PROCESS_FAULT=RANK:CALL:SIGNAL sends that process a signal when it has called the devices so many
 times in training, before it tells the others anything. RANK:CALL:error makes it raise an error
-there. Several are separated by commas.
+there, RANK:CALL:sleep do nothing. Several are separated by commas.
 """
 
 import os
 import signal
 import sys
+import time
 
 from aninfonce_jax import main
 from aninfonce_jax.training import agreement
@@ -33,6 +34,8 @@ def _install(faults: str, rank: int) -> None:
 def _fail(what: str) -> None:
     if what == "error":
         raise OSError(28, "No space left on device")
+    if what == "sleep":
+        time.sleep(1000)
     os.kill(os.getpid(), getattr(signal, what))
 
 

@@ -29,9 +29,9 @@ def test_two_processes_train_like_one_and_stop_and_go_on_together(alone, tmp_pat
 
 def test_processes_that_differ_are_refused_with_both_values(tmp_path):
     arguments = [*flags(), f"--workdir={tmp_path / 'run'}"]
-    other = {1: ["--config.train.batch_size=32"]}
+    other = {1: ["--config.train.batch_size=48"]}
     with Group(tmp_path, 2, arguments, own=other) as group:
         assert group.wait() == [2, 2], group
     for rank in (0, 1):
-        assert "train.batch_size of aninfonce is 32 there and 16 here" in group.complaint(rank)
+        assert "train.batch_size of aninfonce is 48 there and 24 here" in group.complaint(rank)
     assert not (tmp_path / "run").exists()
