@@ -183,7 +183,7 @@ def build_image_pairs(
     return ImagePairs(
         train=train,
         test=test,
-        decoder=Decoder(config.image_size),
+        decoder=Decoder(config.image_size, decode_mib=config.decode_mib),
         spec=spec,
         loading=Loading(
             workers=config.workers, threads=config.threads, max_bad_share=config.max_bad_share

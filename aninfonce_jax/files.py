@@ -1,13 +1,15 @@
-"""Files that are written whole or not at all, and read without waiting or believing."""
+"""Files, local or remote, that are written whole or not at all, and read without believing."""
 
 import contextlib
 import json
 import math
 import os
+import shutil
 import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
+
+from aninfonce_jax.remote import AnyPath, RemotePath
 
 # More digits than a number of ours has; such an integer could not be drawn or compared.
 _MAX_DIGITS = 300
@@ -17,7 +19,7 @@ class FileError(ValueError):
     """A file that is not what it should be; its message is one line for the user."""
 
 
-def write_bytes(path: Path, content: bytes) -> Path:
+def write_bytes(path: AnyPath, content: bytes) -> AnyPath:
     """Writes a file whole or not at all.
 
     Its folder must be there: one that was removed in the middle of a run is not made again, with
@@ -26,6 +28,9 @@ def write_bytes(path: Path, content: bytes) -> Path:
     Returns:
       The path.
     """
+    if isinstance(path, RemotePath):
+        path.write_bytes(content)
+        return path
     partial = path.with_name(f"{path.name}.partial")
     try:
         with open(partial, "wb", opener=_open_at_once) as file:
@@ -41,7 +46,7 @@ def write_bytes(path: Path, content: bytes) -> Path:
     return path
 
 
-def write_json(path: Path, value: Any) -> Path:
+def write_json(path: AnyPath, value: Any) -> AnyPath:
     """Writes a value as strict JSON, whole or not at all; see `finite`.
 
     Returns:
@@ -51,7 +56,7 @@ def write_json(path: Path, value: Any) -> Path:
     return write_bytes(path, f"{text}\n".encode())
 
 
-def read_bytes(path: Path, limit: int) -> bytes:
+def read_bytes(path: AnyPath, limit: int) -> bytes:
     """Returns the content of a regular file; never waits for a pipe.
 
     Args:
@@ -62,14 +67,44 @@ def read_bytes(path: Path, limit: int) -> bytes:
       FileError: if it is no regular file, or larger than that.
       OSError: if it is missing, or can't be read.
     """
+    if isinstance(path, RemotePath):
+        _check_size(path, path.size(), limit)
+        return path.read_bytes()
     with open(path, "rb", opener=_open_at_once) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise FileError(f"{path} has {size:,} bytes; no more than {limit:,} were expected")
+        _check_size(path, os.fstat(file.fileno()).st_size, limit)
         return file.read()
 
 
-def read_json(path: Path, limit: int) -> dict[str, Any]:
+def is_there(path: AnyPath) -> bool:
+    """Returns whether something has this name, be it a link to nothing."""
+    return path.exists() if isinstance(path, RemotePath) else os.path.lexists(path)
+
+
+def files_below(folder: AnyPath) -> list[AnyPath]:
+    """Returns every file below a folder, in order, whatever the depth."""
+    if isinstance(folder, RemotePath):
+        return [*folder.files_below()]
+    return [path for path in sorted(folder.rglob("*")) if path.is_file()]
+
+
+def move(folder: AnyPath, name: str) -> None:
+    """Gives a folder another name; where nothing can be renamed, its files are copied first."""
+    if isinstance(folder, RemotePath):
+        folder.copy_below(folder.with_name(name))
+        folder.rmtree()
+    else:
+        folder.rename(folder.with_name(name))
+
+
+def remove(folder: AnyPath) -> None:
+    """Removes a folder with all that is in it, as far as that is possible."""
+    if isinstance(folder, RemotePath):
+        folder.rmtree()
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def read_json(path: AnyPath, limit: int) -> dict[str, Any]:
     """Returns the object that a file of strict JSON holds; raises as `read_bytes`."""
     content = parse_json(read_bytes(path, limit), str(path))
     if not isinstance(content, dict):
@@ -96,6 +131,11 @@ def finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _check_size(path: AnyPath, size: int, limit: int) -> None:
+    if size > limit:
+        raise FileError(f"{path} has {size:,} bytes; no more than {limit:,} were expected")
 
 
 def _open_at_once(path: str, flags: int) -> int:

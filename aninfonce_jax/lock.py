@@ -25,7 +25,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from aninfonce_jax.remote import AnyPath
+
+T = TypeVar("T")
 
 RENEW_SECONDS = 15.0
 STILL_SECONDS = 120.0
@@ -77,6 +81,19 @@ class Holder:
             command=textwrap.shorten(shlex.join(sys.argv), _LONGEST_COMMAND, placeholder=" ..."),
         )
 
+    @classmethod
+    def parse(cls, record: bytes) -> "Holder | None":
+        """Returns whom a record names; None if it can't be read."""
+        try:
+            values: Any = json.loads(record)
+            return cls(**{**values, "pid": int(values["pid"])})
+        except (ValueError, TypeError, KeyError, RecursionError):
+            return None
+
+    def record(self) -> bytes:
+        """Returns what `parse` reads."""
+        return json.dumps(dataclasses.asdict(self)).encode()
+
     def __str__(self) -> str:
         words = f"process {self.pid} on {self.host} since {self.since} ({self.command})"
         # It comes from a file: nothing in it may steer a terminal.
@@ -115,15 +132,7 @@ def hold(
       LockedError: another process holds it.
       OSError: the file can't be made, or is something else than a file.
     """
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            descriptor = _take(path, what, advice, say, still_seconds)
-            break
-        except LockedError:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(_POLL_SECONDS)
+    descriptor = wait_for(lambda: _take(path, what, advice, say, still_seconds), patience)
     released = threading.Event()
     renewing = threading.Thread(
         target=_renew, args=(descriptor, released), name="renew lock", daemon=True
@@ -140,6 +149,18 @@ def hold(
             if _is_at(descriptor, path):
                 path.unlink()
         _close(descriptor)
+
+
+def wait_for(take: Callable[[], T], patience: float) -> T:
+    """Returns what `take` does, as soon as it raises no LockedError, or raises its last."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            return take()
+        except LockedError:
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
 
 
 def _take(
@@ -160,12 +181,12 @@ def _take(
                 continue
             holder = _read_holder(descriptor)
             if is_ours is False or _lives(holder, me, path, bool(is_ours), still_seconds):
-                raise LockedError(_describe(what, holder, me, path, advice))
+                raise LockedError(describe(what, holder, me, path, advice))
             _write_holder(descriptor, me)
             if is_ours is None:
                 time.sleep(_SETTLE_SECONDS)
                 if (last := _read_holder(descriptor)) != me:
-                    raise LockedError(_describe(what, last, me, path, advice))
+                    raise LockedError(describe(what, last, me, path, advice))
         except BaseException:
             _close(descriptor)
             raise
@@ -174,7 +195,8 @@ def _take(
         return descriptor
 
 
-def _describe(what: str, holder: Holder | None, me: Holder, path: Path, advice: str) -> str:
+def describe(what: str, holder: Holder | None, me: Holder, path: AnyPath, advice: str) -> str:
+    """Returns the line that says who holds a lock, and what to do."""
     who = str(holder) if holder is not None else "another process"
     away = holder is not None and not holder.is_on(me)
     gone = f", or remove {path} if you know that it has ended" if away else ""
@@ -232,16 +254,12 @@ def _renew(descriptor: int, released: threading.Event) -> None:
 
 def _read_holder(descriptor: int) -> Holder | None:
     """Returns whom the record names; None if there is none, or none that can be read."""
-    try:
-        values: Any = json.loads(os.pread(descriptor, _LONGEST_RECORD, 0))
-        return Holder(**{**values, "pid": int(values["pid"])})
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return None
+    return Holder.parse(os.pread(descriptor, _LONGEST_RECORD, 0))
 
 
 def _write_holder(descriptor: int, holder: Holder) -> None:
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(dataclasses.asdict(holder)).encode(), 0)
+    os.pwrite(descriptor, holder.record(), 0)
     os.fsync(descriptor)
 
 

@@ -13,7 +13,6 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from aninfonce_jax import command_line
@@ -32,6 +31,7 @@ from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.distributed.cluster import find_cluster
 from aninfonce_jax.distributed.peers import ALONE, Peers
+from aninfonce_jax.remote import AnyPath, RemoteError
 
 if TYPE_CHECKING:
     from aninfonce_jax.training.experiment import Experiment
@@ -64,6 +64,8 @@ def _try(run: Callable[[], int]) -> int:
         return run()
     except ConfigError as error:
         return complain(error, EXIT_USAGE)
+    except RemoteError as error:  # the network is away
+        return complain(error, EXIT_FAILED)
 
 
 def _run_together(arguments: list[str], peers: Peers) -> int:
@@ -81,7 +83,7 @@ def _run_together(arguments: list[str], peers: Peers) -> int:
 
 def _run(command: command_line.Command, peers: Peers = ALONE) -> int:
     overrides = command.overrides
-    output = Path(command.workdir.split(",")[0])
+    output = workdir_lib.locate(command.workdir.split(",")[0])
     # A run that is there has its own config.
     if command.mode == "report":
         return _report(_folders(command.workdir), output)
@@ -93,10 +95,12 @@ def _run(command: command_line.Command, peers: Peers = ALONE) -> int:
         )
     resolved = config_lib.resolve(load_config(command.config), overrides)
     if command.mode == "preview":
-        return _preview(next(iter(resolved.runs.values())), Path(command.workdir or "."))
+        return _preview(
+            next(iter(resolved.runs.values())), workdir_lib.locate(command.workdir or ".")
+        )
     for note in resolved.notes:
         print(f"note: {note}")
-    workdir = Path(command.workdir or command_line.default_workdir(command.config))
+    workdir = workdir_lib.locate(command.workdir or command_line.default_workdir(command.config))
     runs = {
         name: _Run(
             config,
@@ -113,18 +117,18 @@ class _Run:
     """One run of a command: what it is, where it lives, and what to type to repeat it."""
 
     config: Config
-    folder: Path
+    folder: AnyPath
     command: str
 
 
-def _folders(workdir: str) -> list[Path]:
+def _folders(workdir: str) -> list[AnyPath]:
     """Returns the runs that a --workdir names: folders, and the runs inside them."""
     if not workdir:
         raise ConfigError("--workdir is missing: name the folder of a run, or several with commas")
-    return workdir_lib.find_runs(map(Path, workdir.split(",")))
+    return workdir_lib.find_runs(map(workdir_lib.locate, workdir.split(",")))
 
 
-def _train(runs: Mapping[str, _Run], workdir: Path, progress: Any, peers: Peers) -> int:
+def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, peers: Peers) -> int:
     with StopSignal() as stop, contextlib.ExitStack() as stack:
         stop.is_patient = peers.are_many
         folders = (workdir, *(run.folder for run in runs.values()))
@@ -140,7 +144,7 @@ def _train(runs: Mapping[str, _Run], workdir: Path, progress: Any, peers: Peers)
 
 
 def _train_and_report(
-    runs: Mapping[str, _Run], workdir: Path, progress: Any, stop: StopSignal, peers: Peers
+    runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, stop: StopSignal, peers: Peers
 ) -> int:
     from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
@@ -192,7 +196,9 @@ def _build(name: str, config: Config, progress: Any) -> "Experiment":
         return build_experiment(config)
 
 
-def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any], peers: Peers) -> int:
+def _evaluate(
+    folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any], peers: Peers
+) -> int:
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
@@ -212,7 +218,7 @@ def _evaluate(folders: list[Path], output: Path, overrides: Mapping[str, Any], p
     return peers.by_first("report", lambda: _show(dict(zip(shown, folders, strict=True)), output))
 
 
-def _show(folders: Mapping[str, Path], output: Path) -> int:
+def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
     from aninfonce_jax.console import print_readouts, print_scores
     from aninfonce_jax.report.runs import read_workdir
@@ -229,7 +235,7 @@ def _show(folders: Mapping[str, Path], output: Path) -> int:
     return _report([*folders.values()], output)
 
 
-def _preview(config: Config, folder: Path) -> int:
+def _preview(config: Config, folder: AnyPath) -> int:
     from aninfonce_jax import rng
     from aninfonce_jax.build import build_source
     from aninfonce_jax.data.source import DataError
@@ -253,7 +259,7 @@ def _preview(config: Config, folder: Path) -> int:
     return 0
 
 
-def _report(folders: list[Path], output: Path) -> int:
+def _report(folders: list[AnyPath], output: AnyPath) -> int:
     from aninfonce_jax.report.report import write_report
 
     try:

@@ -31,7 +31,8 @@ _USAGE = """\
 Write a data set once, as ArrayRecord in TFDS's own format, from files on this machine.
 
 usage: python -m aninfonce_jax.prepare mnist|cifar10|imagenet|folder --from=DIR --to=DIR
-           [--name=NAME] [--skip_bad] [--threads=N] [--progress=auto|rich|plain|off]
+           [--name=NAME] [--skip_bad] [--threads=N] [--decode_mib=N]
+           [--progress=auto|rich|plain|off]
 
 examples:
   python -m aninfonce_jax.prepare cifar10 --from=downloads --to=tfds
@@ -48,12 +49,14 @@ tfds.data_source(NAME, data_dir=DIR), with tfds.load where TensorFlow is install
 as data set tfds:NAME.
 
 flags:
-  --from      the folder with the files
-  --to        the folder for the data set, TFDS's data_dir
-  --name      what a folder's data set is called (default: the folder's name)
-  --skip_bad  leave out images that can't be read, and list them
-  --threads   threads that read and check (default: 4)
-  --progress  a live bar on a terminal, plain lines elsewhere, or nothing
+  --from        the folder with the files
+  --to          the folder for the data set, TFDS's data_dir
+  --name        what a folder's data set is called (default: the folder's name)
+  --skip_bad    leave out images that can't be read, and list them
+  --threads     threads that read and check (default: 4)
+  --decode_mib  memory for decoding images, in MiB; one that needs more can't be read
+                (default: 512)
+  --progress    a live bar on a terminal, plain lines elsewhere, or nothing
 """
 
 
@@ -91,12 +94,14 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--name")
     parser.add_argument("--skip_bad", action="store_true")
     parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--decode_mib", type=int, default=512)
     parser.add_argument("--progress", choices=("auto", "rich", "plain", "off"), default="auto")
     values = parser.parse_args(arguments)
     if values.name is not None and values.dataset != "folder":
         raise DataError(f"--name is for `folder`; {values.dataset} has a name of its own")
-    if values.threads < 1:
-        raise DataError(f"--threads must be at least 1, got {values.threads}")
+    for flag, value in (("threads", values.threads), ("decode_mib", values.decode_mib)):
+        if value < 1:
+            raise DataError(f"--{flag} must be at least 1, got {value}")
     return values
 
 
@@ -112,6 +117,7 @@ def _run(values: argparse.Namespace) -> int:
             to,
             skip_bad=values.skip_bad,
             threads=values.threads,
+            decode_mib=values.decode_mib,
             on_progress=bar.update,
         )
     for remark in filter(None, map(remark_of, splits.values())):

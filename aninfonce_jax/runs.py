@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -18,16 +17,18 @@ from aninfonce_jax.distributed.peers import Peers, of_runtime
 from aninfonce_jax.evaluation.runner import evaluate_workdir, make_evaluate
 from aninfonce_jax.memory import check_fits
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.loop import TrainResult
 from aninfonce_jax.training.progress import ProgressMode
+from aninfonce_jax.training.together import shared_settings
 
 
 def train(
     experiment: Experiment,
-    workdir: str | os.PathLike[str] | None = None,
+    workdir: str | os.PathLike[str] | RemotePath | None = None,
     *,
     placement: Placement | None = None,
     stop: StopSignal | None = None,
@@ -61,7 +62,7 @@ def train(
     """
     placement = placement or Placement.everywhere()
     _check_divides(experiment, placement)
-    folder = None if workdir is None else Path(workdir)
+    folder = None if workdir is None else workdir_lib.locate(workdir)
     settings: dict[str, Any] = {"progress": progress, "label": label, "command": command}
     if stop is not None:
         return loop.train(
@@ -75,7 +76,7 @@ def train(
 
 def evaluate(
     experiment: Experiment,
-    workdir: str | os.PathLike[str],
+    workdir: str | os.PathLike[str] | RemotePath,
     *,
     placement: Placement | None = None,
 ) -> dict[str, Any]:
@@ -86,10 +87,12 @@ def evaluate(
       workdir: of the run.
       placement: where to compute, as in `train`.
     """
-    return evaluate_workdir(experiment, Path(workdir), placement or Placement.everywhere())
+    return evaluate_workdir(
+        experiment, workdir_lib.locate(workdir), placement or Placement.everywhere()
+    )
 
 
-def require_alike(peers: Peers, configs: Mapping[str, Config], workdir: Path) -> None:
+def require_alike(peers: Peers, configs: Mapping[str, Config], workdir: AnyPath) -> None:
     """Raises ConfigError, in every process, if one would run something else than the others.
 
     Args:
@@ -102,7 +105,7 @@ def require_alike(peers: Peers, configs: Mapping[str, Config], workdir: Path) ->
     values = {**versions(), "the number of local devices": jax.local_device_count()}
     values["--workdir"] = str(workdir.absolute())
     for name, config in configs.items():
-        own = loop.shared_settings(config_lib.to_dict(config))
+        own = shared_settings(config_lib.to_dict(config))
         values |= {f"config.{key} of {name}": value for key, value in own.items()}
     require_equal(peers, "what is to run", values)
 
@@ -123,7 +126,7 @@ def place(config: Config, *, training: bool = True) -> Placement:
     return Placement.over(jax.local_devices()[:devices], slices=config.train.slices)
 
 
-def evaluate_config(workdir: Path, overrides: Mapping[str, Any]) -> dict[str, Any]:
+def evaluate_config(workdir: AnyPath, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """Evaluates the run in a work directory by the config that it holds.
 
     Args:

@@ -6,6 +6,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 unset VIRTUAL_ENV CONDA_PREFIX
+. launch/common.sh
 . launch/environment.sh test .venv-oldest oldest
 echo "running: pytest"
 # Packages of last year warn of this year's packages beneath them, which is not for us to mend.

@@ -193,3 +193,11 @@ def pairs_run(tmp_path_factory):
 def known_run(tmp_path_factory):
     """A work directory that the loop wrote of a run of which everything is known."""
     return tiny_runs.train_known(tmp_path_factory.mktemp("known") / "chords")
+
+
+@pytest.fixture
+def fake_store(monkeypatch):
+    """An object store in memory, with one bucket, behind gs://bucket."""
+    import fake_store as fake_store_lib
+
+    return fake_store_lib.install(monkeypatch)

@@ -9,11 +9,11 @@ import numpy as np
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.scores import registry
 from aninfonce_jax.training import loop
 
 # Of a row of metrics.jsonl, and of eval.json: what measures the machine, or follows from that.
-TIMINGS = {"steps_per_second", "examples_per_second", "data_wait_share"}
-UNEQUAL = {"seconds", "metrics_sha256", "digest"}
+UNEQUAL = registry.TIMINGS | {"metrics_sha256", "digest"}
 
 
 _experiment = functools.cache(build_experiment)
@@ -39,6 +39,6 @@ def result_of(folder):
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     return {
         "scores": {name: value for name, value in scores.items() if name not in UNEQUAL},
-        "rows": [{k: v for k, v in row.items() if k not in TIMINGS} for row in rows],
+        "rows": [{k: v for k, v in row.items() if k not in registry.TIMINGS} for row in rows],
         "state": state_of(folder),
     }

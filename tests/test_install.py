@@ -25,7 +25,13 @@ DISTRIBUTION = {
     "tensorflow_datasets": "tensorflow-datasets",
 }
 # Their own requirements bring these.
-WITH_ANOTHER = {"markupsafe": "jinja2", "protobuf": "tensorflow-datasets"}
+WITH_ANOTHER = {
+    "etils": "orbax-checkpoint",
+    "fsspec": "orbax-checkpoint",
+    "markupsafe": "jinja2",
+    "protobuf": "tensorflow-datasets",
+    "tensorstore": "orbax-checkpoint",
+}
 OPTIONAL = {"wandb"}
 UNDECLARED_BY_TFDS = {"importlib_resources"}
 

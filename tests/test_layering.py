@@ -11,7 +11,8 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
-    ["types", "cli", "files"],
+    ["types", "cli", "remote"],
+    ["files"],
     ["compat", "config", "lock", "rng", "stop"],
     ["distributed"],
     ["placement"],
@@ -37,7 +38,7 @@ ONLY = {
     "losses": {"types", "compat"},
     # No jax: a typo answers at once.
     "config": {"cli"},
-    "workdir": {"cli", "config", "files", "lock"},
+    "workdir": {"cli", "config", "files", "lock", "remote"},
     "command_line": {"config", "distributed.cluster"},
     # A process or a network can be had without a run.
     "dgp": {"types"},
@@ -48,7 +49,7 @@ ONLY = {
     "objectives": {"losses", "models", "placement", "sources", "types"},
     # From files alone: nothing that trains.
     "report": {
-        *("cli", "files", "workdir"),
+        *("cli", "files", "remote", "workdir"),
         *("scores.registry", "scores.intervals", "scores.identifiability"),
     },
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
-from image_files import write_cifar10, write_folder, write_mnist
+from image_files import encode, picture, write_cifar10, write_folder, write_mnist
 
 from aninfonce_jax.data import prepare as prepare_lib
 from aninfonce_jax.data import recipes
@@ -32,6 +32,7 @@ def run(*arguments):
         (["mnist", "--from=a", "--to=b", "--fast"], "unrecognized arguments: --fast"),
         (["mnist", "--from=a", "--to=b", "--name=c"], "--name is for `folder`; mnist has a name"),
         (["mnist", "--from=a", "--to=b", "--threads=0"], "--threads must be at least 1, got 0"),
+        (["mnist", "--from=a", "--to=b", "--decode_mib=0"], "--decode_mib must be at least 1, "),
         (["mnist", "--from=nowhere", "--to=b"], "nowhere does not exist; expected the four"),
         (["cifar10", "--from=nowhere", "--to=b"], "expected cifar-10-batches-bin, or what holds"),
         (["imagenet", "--from=nowhere", "--to=b"], "expected <split>/<class>/*.JPEG in it"),
@@ -184,6 +185,20 @@ def hold_up(self, source, index):
 shards.ShardWriter._record = hold_up
 sys.exit(main(sys.argv))
 """
+
+
+def test_a_picture_that_takes_too_much_memory_is_refused_until_more_is_allowed(tmp_path, capsys):
+    write_folder(tmp_path / "ants", {"train": {"a": 2}})
+    large = encode(picture(800, 900), "WEBP", method=0)
+    (tmp_path / "ants" / "train" / "a" / "large.webp").write_bytes(large)
+    arguments = ["folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'out'}"]
+    assert run(*arguments, "--decode_mib=4") == 2
+    err = capsys.readouterr().err
+    assert "a/large.webp: decoding 900 x 800 pixels of WEBP takes up to " in err
+    assert "more than 4; resize the file, or raise decode_mib; fetch it again" in err
+    assert err.count("\n") == 1
+    assert run(*arguments) == 0
+    assert len(tfds.data_source("ants", data_dir=tmp_path / "out", split="train")) == 3
 
 
 def test_a_killed_preparation_goes_on(tmp_path):

@@ -172,6 +172,11 @@ class ImagesConfig:
     threads: int = _field(
         2, "threads that load images, in each process", _count(1, 1024, "each is a thread")
     )
+    decode_mib: int = _field(
+        512,
+        "memory for decoding images, in each process, in MiB; one that needs more is not read",
+        _count(1, 2**20, "that is a TiB"),
+    )
     max_bad_share: float = _field(0.01, "share of unreadable images that is put up with", _SHARE)
     title: str = _field("", "what reports call the data set; empty: its name")
 

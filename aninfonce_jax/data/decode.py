@@ -5,19 +5,25 @@ than wanted; PNG, WebP and BMP go through Pillow, which is told which of them it
 animation the first image is taken. Colours follow Pillow's `convert`: an alpha channel is
 dropped, greyscale is repeated, colour profiles are not applied. Neither is the rotation that
 cameras note in EXIF: ImageNet's images, and what TFDS makes of them, come without.
+
+How much memory that takes follows from the header and the size that is wanted. It is known before
+any is taken, and all threads of a process share one allowance.
 """
 
+import contextlib
 import dataclasses
 import io
+import threading
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import cv2
 import numpy as np
 import simplejpeg  # type: ignore[import-untyped]
-from PIL import Image
+from PIL import BmpImagePlugin, Image, ImageFile, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
 
 from aninfonce_jax.data.headers import (
-    MAX_PIXELS,
+    PILLOW_BYTES_PER_PIXEL,
     CorruptImageError,
     Header,
     bare_jpeg,
@@ -26,6 +32,18 @@ from aninfonce_jax.data.headers import (
 )
 
 Fit = Literal["crop", "squash"]
+
+# A sequential JPEG of any size, a PNG of 134 megapixels, a WebP of 29.
+DECODE_MIB = 512
+MIB = 2**20
+# Of one pixel that is given out: RGB; of a JPEG maybe made of four colours of ink.
+_RGB_BYTES = 3
+_INK_BYTES = 4
+# Of any claimed pixel. It takes time, where it takes no memory.
+_LEAST_BYTES = 1
+# What Pillow converts at once, and what a pixel of it takes.
+_BAND_PIXELS = 2**20
+_BAND_BYTES = 16
 
 # Scaling by less than 2 inside the decoder costs more than it saves: not all factors are
 # vectorised. From about here on the smaller image makes up for it.
@@ -47,13 +65,14 @@ class Decoder:
       channels: 3 for RGB, 1 for greyscale.
       fit: "crop" resizes the short side and keeps the centre; "squash" keeps the whole
         image and gives up its proportions.
-      max_pixels: how many pixels a file may claim to have.
+      decode_mib: memory, in MiB, that the images may take which a process decodes at once, in
+        however many threads. One that would take more by itself is refused.
     """
 
     size: int
     channels: int = 3
     fit: Fit = "crop"
-    max_pixels: int = MAX_PIXELS
+    decode_mib: int = DECODE_MIB
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -62,8 +81,8 @@ class Decoder:
             raise ValueError(f"channels must be 1 or 3, got {self.channels}")
         if self.fit not in ("crop", "squash"):
             raise ValueError(f"fit must be 'crop' or 'squash', got {self.fit!r}")
-        if self.max_pixels < 1:
-            raise ValueError(f"max_pixels must be at least 1, got {self.max_pixels}")
+        if self.decode_mib < 1:
+            raise ValueError(f"decode_mib must be at least 1, got {self.decode_mib}")
 
     def __call__(self, image: np.ndarray | bytes) -> np.ndarray:
         """Returns the pixels.
@@ -75,14 +94,14 @@ class Decoder:
           CorruptImageError: the bytes are not a whole, readable image.
         """
         if isinstance(image, bytes):
-            pixels = decode(image, self.channels, self.size, self.max_pixels)
+            pixels = decode(image, self.channels, self.size, self.decode_mib)
         else:
             pixels = _with_channels(image, self.channels)
         return _resize(_centre(pixels) if self.fit == "crop" else pixels, self.size)
 
 
 def decode(
-    data: bytes, channels: int = 3, least_size: int = 0, max_pixels: int = MAX_PIXELS
+    data: bytes, channels: int = 3, least_size: int = 0, decode_mib: int = DECODE_MIB
 ) -> np.ndarray:
     """Returns the pixels of an image file, uint8 [height, width, channels].
 
@@ -91,20 +110,98 @@ def decode(
       channels: 3 for RGB, 1 for greyscale.
       least_size: the image may come out smaller than it is, with both sides at least this;
         0 for its own size.
-      max_pixels: how many pixels the file may claim.
+      decode_mib: memory that decoding may take in this process, in MiB; waits for other threads
+        until there is enough of it.
 
     Raises:
       CorruptImageError: the bytes are not a whole, readable image of an accepted format, or
-        claim more than is allowed.
+        decoding them would take more memory than is allowed.
     """
-    header = read_header(data, max_pixels)
+    header = read_header(data)
     if header.format == "JPEG":
-        return _decode_jpeg(data, header, channels, least_size)
-    return _decode_with_pillow(bare_png(data) if header.format == "PNG" else data, header, channels)
+        with _memory_for(data, header, least_size, decode_mib):
+            pixels = _decode_jpeg(data, header, channels, least_size)
+        if pixels is not None:
+            return pixels
+        data = bare_jpeg(data)
+        held = header.bytes_per_pixel + PILLOW_BYTES_PER_PIXEL
+        header = dataclasses.replace(header, bytes_per_pixel=held)
+    with _memory_for(data, header, least_size, decode_mib):
+        data = bare_png(data) if header.format == "PNG" else data
+        return _decode_with_pillow(data, header, channels, least_size)
 
 
-def _decode_jpeg(data: bytes, header: Header, channels: int, least_size: int) -> np.ndarray:
-    """Decodes strictly: where data is missing, libjpeg would make up grey and go on."""
+# --- Memory ---
+
+
+class Allowance:
+    """Bytes that the threads of a process take and give back."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def take(self, needed: int, limit: int) -> Iterator[None]:
+        """Waits until others leave enough of the limit; for more than that, until all are done."""
+        needed = min(needed, limit)
+        with self._changed:
+            self._changed.wait_for(lambda: self._taken + needed <= limit)
+            self._taken += needed
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= needed
+                self._changed.notify_all()
+
+
+# Of all images that this process works on.
+allowance = Allowance()
+
+
+def _memory_for(
+    data: bytes, header: Header, least_size: int, decode_mib: int
+) -> contextlib.AbstractContextManager[None]:
+    """Returns the time in which an image may be decoded, or refuses it."""
+    needed = len(data) + bytes_needed(header, least_size)
+    if needed > decode_mib * MIB:
+        raise CorruptImageError(
+            f"decoding {header.width} x {header.height} pixels of {header.format} takes up to "
+            f"{-(-needed // MIB):,} MiB, more than {decode_mib:,}; resize the file, or raise "
+            "decode_mib"
+        )
+    return allowance.take(needed, decode_mib * MIB)
+
+
+def bytes_needed(header: Header, least_size: int) -> int:
+    """Returns what decoding takes at most, besides the file itself."""
+    pixels = header.width * header.height
+    short = min(header.width, header.height)
+    if header.format == "JPEG":
+        # Scaled by eighths, down to one, but not by a little.
+        scale = least_size / short + 1 / 8 if least_size else 1.0
+        scale = 1.0 if scale * _LEAST_SCALING > 1 else scale
+        given = pixels * scale**2 * (_INK_BYTES + _RGB_BYTES)
+    else:
+        given = pixels / _shrinking(short, least_size) ** 2 * _RGB_BYTES
+    given += min(pixels, _BAND_PIXELS) * _BAND_BYTES
+    return int(max(pixels * header.bytes_per_pixel + given, pixels * _LEAST_BYTES))
+
+
+def _shrinking(short_side: int, least_size: int) -> int:
+    """Returns by how much Pillow shrinks an image; OpenCV does the rest, from twice the size on."""
+    return max(1, short_side // (2 * least_size)) if least_size else 1
+
+
+# --- JPEG ---
+
+
+def _decode_jpeg(data: bytes, header: Header, channels: int, least_size: int) -> np.ndarray | None:
+    """Decodes strictly: where data is missing, libjpeg would make up grey and go on.
+
+    Returns None of sampling factors that simplejpeg has no name for.
+    """
     try:
         try:
             pixels = _call_libjpeg(data, header, channels, least_size, strict=True)
@@ -116,14 +213,18 @@ def _decode_jpeg(data: bytes, header: Header, channels: int, least_size: int) ->
         raise
     except ValueError as error:
         if _UNKNOWN_SAMPLING in str(error):
-            return _decode_with_pillow(bare_jpeg(data), header, channels)
+            return None
         raise CorruptImageError(f"not a readable image: {error}") from error
-    if pixels.shape[2] == 4:
-        height, width = pixels.shape[:2]
+    if pixels.shape[2] < 4:
+        return pixels
+    height, width = pixels.shape[:2]
+
+    def read_band(top: int, bottom: int) -> Image.Image:
         # Stored as ink that is missing.
-        ink = Image.frombytes("CMYK", (width, height), np.bitwise_not(pixels).tobytes())
-        return _as_array(ink, channels)
-    return pixels
+        ink = np.bitwise_not(pixels[top:bottom])
+        return Image.frombytes("CMYK", (width, bottom - top), ink.tobytes())
+
+    return _convert(read_band, height, width, channels)
 
 
 def _decode_with_stray_bytes(
@@ -159,21 +260,65 @@ def _call_libjpeg(
     )
 
 
-def _decode_with_pillow(data: bytes, header: Header, channels: int) -> np.ndarray:
+# --- What Pillow decodes ---
+
+# Called by themselves: `Image.open` has a limit of its own, for all of a process.
+_READERS: dict[str, type[ImageFile.ImageFile]] = {
+    "JPEG": JpegImagePlugin.JpegImageFile,
+    "PNG": PngImagePlugin.PngImageFile,
+    "WEBP": WebPImagePlugin.WebPImageFile,
+    "BMP": BmpImagePlugin.BmpImageFile,
+}
+
+
+def _decode_with_pillow(data: bytes, header: Header, channels: int, least_size: int) -> np.ndarray:
     try:
-        with Image.open(io.BytesIO(data), formats=(header.format,)) as image:
+        with _READERS[header.format](io.BytesIO(data)) as image:
             _check_same_size(header, *image.size)
-            if image.mode.startswith("I"):
+            image.load()
+            width, height = image.size
+
+            def read_band(top: int, bottom: int) -> Image.Image:
+                band = image.crop((0, top, width, bottom))
+                if not band.mode.startswith("I"):
+                    return band
                 # 16 bits, which `convert` would clip to 255 and not scale.
-                return _with_channels(
-                    (np.asarray(image) >> 8).astype(np.uint8)[:, :, None], channels
-                )
-            return _as_array(image, channels)
+                return Image.fromarray((np.asarray(band) >> 8).astype(np.uint8))
+
+            factor = _shrinking(min(height, width), least_size)
+            return _convert(read_band, height, width, channels, factor)
     except (CorruptImageError, MemoryError):
         raise
     # Decoders raise what they like: OSError, SyntaxError, struct.error, zlib.error...
     except Exception as error:
         raise CorruptImageError(f"not a readable image: {error}") from error
+
+
+def _convert(
+    read_band: Callable[[int, int], Image.Image],
+    height: int,
+    width: int,
+    channels: int,
+    factor: int = 1,
+) -> np.ndarray:
+    """Returns RGB or grey, shrunk by a whole factor; a band at a time, for the memory's sake.
+
+    Args:
+      read_band: returns the rows from one to before another.
+      height: of the image.
+      width: of the image.
+      channels: 3 for RGB, 1 for greyscale.
+      factor: how many pixels along each side become one, their mean.
+    """
+    shape = (-(-height // factor), -(-width // factor), channels)
+    pixels = np.empty(shape, np.uint8)
+    rows = factor * max(1, _BAND_PIXELS // (width * factor))
+    for top in range(0, height, rows):
+        band = read_band(top, min(top + rows, height)).convert("RGB" if channels == 3 else "L")
+        band = band.reduce(factor) if factor > 1 else band
+        first = top // factor
+        pixels[first : first + band.height] = np.asarray(band).reshape(-1, *shape[1:])
+    return pixels
 
 
 def _check_same_size(header: Header, width: int, height: int) -> None:
@@ -185,11 +330,7 @@ def _check_same_size(header: Header, width: int, height: int) -> None:
         )
 
 
-def _as_array(image: Image.Image, channels: int) -> np.ndarray:
-    mode = "RGB" if channels == 3 else "L"
-    # To the mode that it has already, `convert` would make a copy.
-    pixels = np.asarray(image if image.mode == mode else image.convert(mode))
-    return pixels.reshape(*pixels.shape[:2], channels)
+# --- Pixels ---
 
 
 def _with_channels(pixels: np.ndarray, channels: int) -> np.ndarray:

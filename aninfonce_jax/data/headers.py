@@ -16,10 +16,7 @@ Format = Literal["JPEG", "PNG", "WEBP", "BMP"]
 
 ACCEPTED = "JPEG, PNG, WebP or BMP"
 
-# 8192 x 8192, above ImageNet's largest image. Decoding takes up to 16 bytes a pixel for a
-# moment, so that a thread never needs more than 1 GiB.
-MAX_PIXELS = 2**26
-# Of the file itself. The largest image takes as much uncompressed.
+# Of the file itself.
 MAX_FILE_BYTES = 2**28 + 2**16
 
 # The most pixels that a byte can stand for.
@@ -31,6 +28,12 @@ MAX_FILE_BYTES = 2**28 + 2**16
 _PIXELS_PER_BYTE: dict[Format, int] = {"JPEG": 512, "PNG": 1032, "WEBP": 1032, "BMP": 8}
 # An even surface packs better than that, and up to here it does no harm: 12 MB of pixels.
 _HARMLESS_PIXELS = 2**22
+
+# What Pillow keeps of an image: four bytes even of RGB, fewer of grey ones and palettes.
+PILLOW_BYTES_PER_PIXEL = 4
+# The canvas of an animation, which every WebP is read as, and the one before it; the bytes that
+# are handed to Pillow, and what that keeps.
+_WEBP_BYTES_PER_PIXEL = 16
 
 _PNG_START = b"\x89PNG\r\n\x1a\n"
 # Other formats that people have: a name helps more than "no known format".
@@ -75,24 +78,26 @@ class Header:
       width: of the image, in pixels.
       height: of the image, in pixels.
       plain: whether every reader makes 8-bit RGB or grey of it, with no alpha, palette or CMYK.
+      bytes_per_pixel: what its decoder holds of the whole image before it hands out the first
+        pixel, at most.
     """
 
     format: Format
     width: int
     height: int
     plain: bool
+    bytes_per_pixel: int
 
 
-def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
-    """Returns what an image file claims, if that can be true and is not too much.
+def read_header(data: bytes) -> Header:
+    """Returns what an image file claims, if that can be true.
 
     Args:
       data: the file.
-      max_pixels: how many pixels the image may have.
 
     Raises:
       CorruptImageError: the format is not accepted, the file is not whole, or it claims more
-        pixels than are allowed or than its bytes can stand for.
+        pixels than its bytes can stand for.
     """
     if not data:
         raise CorruptImageError("not a readable image: the file is empty")
@@ -107,7 +112,7 @@ def read_header(data: bytes, max_pixels: int = MAX_PIXELS) -> Header:
         raise CorruptImageError(
             f"not a readable image: its header ends after {len(data):,} bytes"
         ) from error
-    _check_claim(header, len(data), max_pixels)
+    _check_claim(header, len(data))
     return header
 
 
@@ -130,15 +135,11 @@ def _parse(data: bytes) -> Header:
     )
 
 
-def _check_claim(header: Header, size: int, max_pixels: int) -> None:
+def _check_claim(header: Header, size: int) -> None:
     pixels = header.width * header.height
     claim = f"{header.width} x {header.height}"
     if not pixels:
         raise CorruptImageError(f"not a readable image: it claims {claim} pixels")
-    if pixels > max_pixels:
-        raise CorruptImageError(
-            f"an image may have {max_pixels:,} pixels, got {claim}; resize the file"
-        )
     # No JPEG is that small; what there is of one that claims to be has lost its data.
     harmless = 0 if header.format == "JPEG" else _HARMLESS_PIXELS
     if pixels > max(harmless, _PIXELS_PER_BYTE[header.format] * size):
@@ -177,15 +178,18 @@ def _parse_jpeg(data: bytes) -> Header:
             "not a readable image: a JPEG without a header of its frame or scan"
         )
     height, width, components = struct.unpack_from(">HHB", data, frame + 5)
-    # Of a scan that holds everything libjpeg reads no further.
-    if data[frame + 1] not in _SEQUENTIAL or data[scan + 4] < components:
+    # Of a scan that holds everything libjpeg reads no further, and gives out row after row.
+    # Otherwise it keeps all coefficients, of two bytes, until the last scan is read.
+    is_sequential = data[frame + 1] in _SEQUENTIAL and data[scan + 4] >= components
+    if not is_sequential:
         # Inside of compressed data 0xFF is always followed by zero, or by a restart marker.
         scans = data.count(b"\xff\xda")
         if scans > _MAX_SCANS:
             raise CorruptImageError(
                 f"a JPEG may have {_MAX_SCANS} scans, got {scans:,}; save the image again"
             )
-    return Header("JPEG", width, height, plain=components in (1, 3))
+    held = 0 if is_sequential else 2 * components
+    return Header("JPEG", width, height, plain=components in (1, 3), bytes_per_pixel=held)
 
 
 def bare_jpeg(data: bytes) -> bytes:
@@ -229,7 +233,7 @@ def _parse_png(data: bytes) -> Header:
         raise CorruptImageError("not a readable image: a PNG must begin with IHDR")
     width, height, bits, colours = struct.unpack_from(">IIBB", data, start)
     plain = colours == 2 or (colours == 0 and bits == 8)
-    return Header("PNG", width, height, plain)
+    return Header("PNG", width, height, plain, PILLOW_BYTES_PER_PIXEL)
 
 
 def bare_png(data: bytes) -> bytes:
@@ -284,7 +288,7 @@ def _parse_webp(data: bytes) -> Header:
         width, height = (side & 0x3FFF for side in struct.unpack_from("<HH", data, 26))
     else:
         raise CorruptImageError(f"not a readable image: a WebP that begins with {kind!r}")
-    return Header("WEBP", width, height, plain=False)
+    return Header("WEBP", width, height, plain=False, bytes_per_pixel=_WEBP_BYTES_PER_PIXEL)
 
 
 def _parse_bmp(data: bytes) -> Header:
@@ -309,4 +313,4 @@ def _parse_bmp(data: bytes) -> Header:
             f"not a readable image: a BMP of {width} x {height} pixels takes {needed:,} bytes, "
             f"got {len(data):,}"
         )
-    return Header("BMP", width, height, plain=False)
+    return Header("BMP", width, height, plain=False, bytes_per_pixel=PILLOW_BYTES_PER_PIXEL)

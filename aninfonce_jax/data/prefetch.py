@@ -2,7 +2,6 @@
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, Self, TypeVar
 
@@ -28,7 +27,6 @@ class Prefetch(Iterator[T], Generic[T]):
     Attributes:
       position: the number of the next batch to hand out. What is held ready does not count:
         it is the position to save, not that of `batches`.
-      waited: seconds that callers spent waiting for a batch.
     """
 
     def __init__(
@@ -42,7 +40,6 @@ class Prefetch(Iterator[T], Generic[T]):
         if depth < 1:
             raise ValueError(f"depth must be at least 1, got {depth}")
         self.position = start
-        self.waited = 0.0
         self._ready: queue.Queue[T | _End] = queue.Queue(depth)
         self._stop = threading.Event()
         self._ended: _End | None = None
@@ -53,9 +50,7 @@ class Prefetch(Iterator[T], Generic[T]):
 
     def __next__(self) -> T:
         if self._ended is None:
-            begin = time.monotonic()
             item = self._ready.get()
-            self.waited += time.monotonic() - begin
             if not isinstance(item, _End):
                 self.position += 1
                 return item

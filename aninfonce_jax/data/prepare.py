@@ -25,6 +25,7 @@ from array_record.python.array_record_module import (  # type: ignore[import-unt
 
 from aninfonce_jax import lock
 from aninfonce_jax.cli import warn
+from aninfonce_jax.data.decode import DECODE_MIB
 from aninfonce_jax.data.shards import (
     JOURNAL,
     LOCK,
@@ -69,6 +70,7 @@ def prepare(
     *,
     skip_bad: bool = False,
     threads: int = 4,
+    decode_mib: int = DECODE_MIB,
     shard_bytes: int = SHARD_BYTES,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Prepared:
@@ -80,6 +82,8 @@ def prepare(
       to: TFDS's data_dir.
       skip_bad: leave out images that can't be read, instead of giving up.
       threads: threads that read, check and encode.
+      decode_mib: memory, in MiB, that they may decode images in; one that needs more can't be
+        read.
       shard_bytes: about how large a file may get.
       on_progress: called with the number of examples done and in all.
 
@@ -96,7 +100,7 @@ def prepare(
         plan = make_plan(work, target.name, splits, shard_bytes)
         journal = Journal(work, _fingerprint(target, splits, plan))
         _check_space(work, plan)
-        writer = ShardWriter(target, skip_bad, threads)
+        writer = ShardWriter(target, skip_bad, threads, decode_mib)
         total = sum(map(len, splits.values()))
         done = 0
         for shard in plan.shards:

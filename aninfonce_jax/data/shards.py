@@ -17,7 +17,7 @@ from array_record.python.array_record_module import (  # type: ignore[import-unt
 )
 from PIL import Image
 
-from aninfonce_jax.data.decode import decode
+from aninfonce_jax.data.decode import MIB, allowance, decode
 from aninfonce_jax.data.headers import CorruptImageError, read_header
 from aninfonce_jax.data.source import DataError, Example, ImageSource
 
@@ -33,6 +33,8 @@ _SAMPLE = 100
 _WINDOW = 256
 # Examples that a thread takes at once: handing over small ones singly takes longer than they do.
 _PORTION = 16
+# Memory for compressing pixels, in bytes for each of theirs: themselves, Pillow's copy, the file.
+_COMPRESSING_FACTOR = 3
 # Shuffled images that can't be read, one after the other: then it is not the images.
 _MAX_IN_A_ROW = 20
 
@@ -194,10 +196,11 @@ class Journal:
 class ShardWriter:
     """Writes one shard after the other; threads read, check and encode the images."""
 
-    def __init__(self, target: Target, skip_bad: bool, threads: int) -> None:
+    def __init__(self, target: Target, skip_bad: bool, threads: int, decode_mib: int) -> None:
         self._target = target
         self._skip_bad = skip_bad
         self._threads = threads
+        self._decode_mib = decode_mib
 
     def write(
         self, shard: Shard, source: ImageSource, on_progress: Callable[[int], None]
@@ -240,7 +243,7 @@ class ShardWriter:
         except OSError as error:  # a link to nowhere, a folder with the name of an image
             return None, self._leave_out(source, str(error))
         try:
-            image = _encode(example.image, self._target)
+            image = _encode(example.image, self._target, self._decode_mib)
         except CorruptImageError as error:
             return None, self._leave_out(source, f"{example.id}: {error}")
         name = self._target.id_feature
@@ -271,17 +274,19 @@ def _serialize(fields: Mapping[str, bytes | int]) -> bytes:
     return message.SerializeToString(deterministic=True)
 
 
-def _encode(image: np.ndarray | bytes, target: Target) -> bytes:
+def _encode(image: np.ndarray | bytes, target: Target, decode_mib: int) -> bytes:
     """Returns an image file that any TFDS reader can decode to the shape it was promised."""
     if isinstance(image, bytes):
         # The smallest image that the decoder can make: all data is read, little computed.
-        decode(image, least_size=1)
+        decode(image, least_size=1, decode_mib=decode_mib)
         kept = ("JPEG",) if target.encoding == "jpeg" else ("JPEG", "PNG")
         header = read_header(image)
         if header.format in kept and header.plain:
             return image
         # CMYK, alpha, PNG under the name of JPEG: ImageNet has some of these.
-        return _compress(decode(image), target.encoding or "png")
+        pixels = decode(image, decode_mib=decode_mib)
+        with allowance.take(_COMPRESSING_FACTOR * pixels.nbytes, decode_mib * MIB):
+            return _compress(pixels, target.encoding or "png")
     if image.shape != target.image_shape:
         raise CorruptImageError(
             f"expected an image of shape {target.image_shape}, got {image.shape}"

@@ -6,7 +6,6 @@ with labels, interventions: each brings its own scores, and a source may know se
 
 import contextlib
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,12 @@ from aninfonce_jax.evaluation.held_out import HeldOutPairs
 from aninfonce_jax.evaluation.readouts import Readouts
 from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.goodput import entries
 from aninfonce_jax.types import Weights
 
 
@@ -88,7 +89,7 @@ def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:
 
 def evaluate_workdir(
     experiment: Experiment,
-    workdir: Path,
+    workdir: AnyPath,
     placement: Placement,
     *,
     evaluated_with: dict[str, Any] | None = None,
@@ -136,7 +137,7 @@ def evaluate_workdir(
             "step": restored.step,
             **make_evaluate(experiment, placement)(restored.state.evaluated, full=True),
             "parameters": loop.count_parameters(restored.state),
-            "seconds": restored.extra["seconds"],
+            **entries(restored.extra["clock"]["seconds"]),
         }
         if evaluated_with:
             scores["evaluated_with"] = evaluated_with
@@ -148,7 +149,7 @@ def evaluate_workdir(
     return scores
 
 
-def _check_replaces(workdir: Path, config_hash: str, restored: Restored) -> None:
+def _check_replaces(workdir: AnyPath, config_hash: str, restored: Restored) -> None:
     """Raises CheckpointError if there are scores of a later step than the checkpoint's."""
     known = workdir_lib.read_eval(workdir, config_hash).scores.get("step") or 0
     if known > restored.step:

@@ -2,12 +2,12 @@
 
 import functools
 import math
-import pathlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.feature_figures import (
     Profile,
     draw_concentrations,
@@ -37,7 +37,7 @@ from aninfonce_jax.scores.registry import (
 )
 
 
-def features_section(page: Comparison, folder: pathlib.Path) -> Section | None:
+def features_section(page: Comparison, folder: AnyPath) -> Section | None:
     """The section of those runs that tell something of their outputs; None if there are none."""
     layers = _layers(page.runs)
     scores = [*map(effective_rank, layers), *scores_of("features")]
@@ -74,7 +74,7 @@ def _layers(runs: Sequence[WorkDir]) -> list[str]:
     return list(dict.fromkeys(ranked_layers(keys)))
 
 
-def _rank_chart(own: Comparison, layers: Sequence[str], folder: pathlib.Path) -> Chart:
+def _rank_chart(own: Comparison, layers: Sequence[str], folder: AnyPath) -> Chart:
     drawings = []
     for layer in layers:
         score = effective_rank(layer)
@@ -96,7 +96,7 @@ def _has(run: WorkDir, key: str) -> bool:
     return run.has(key)
 
 
-def _spread_chart(own: Comparison, folder: pathlib.Path) -> Chart:
+def _spread_chart(own: Comparison, folder: AnyPath) -> Chart:
     profiles = [
         Profile(
             entry.label, entry.color, entry.place, np.zeros(0), _sorted(entry.run.final[SPREAD])
@@ -109,7 +109,7 @@ def _spread_chart(own: Comparison, folder: pathlib.Path) -> Chart:
     )
 
 
-def _concentration_chart(own: Comparison, folder: pathlib.Path) -> Chart:
+def _concentration_chart(own: Comparison, folder: AnyPath) -> Chart:
     profiles = []
     for entry in own.entries:
         rows = (*entry.run.evals, entry.run.final)
@@ -137,7 +137,7 @@ def _sorted_chart(
     profiles: Sequence[Profile],
     keys: Sequence[Key],
     draw: Callable[..., None],
-    folder: pathlib.Path,
+    folder: AnyPath,
 ) -> Chart:
     """One wide panel with a line through the sorted outputs of each run that has values."""
     bound = functools.partial(draw, profiles=profiles)

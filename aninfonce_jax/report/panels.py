@@ -8,7 +8,6 @@ instead of shrinking the text.
 
 import dataclasses
 import io
-import pathlib
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -20,6 +19,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from aninfonce_jax.files import write_bytes
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import COLORS, DASHED, DOTTED, Drawn
 
 Size = tuple[float, float]
@@ -117,7 +117,7 @@ def panel_chart(
     title: str,
     keys: list[Key],
     panels: Sequence[Drawing],
-    folder: pathlib.Path,
+    folder: AnyPath,
     size: Size = PANEL_SIZE,
 ) -> Chart:
     """A chart of panels side by side."""
@@ -141,7 +141,7 @@ def overview_chart(
     keys: list[Key],
     wide: tuple[Size, Draw],
     narrow: tuple[Size, Draw],
-    folder: pathlib.Path,
+    folder: AnyPath,
     note: str = "",
 ) -> Chart:
     """A chart of one panel for all runs, in a version for wide screens and one for phones."""
@@ -186,7 +186,7 @@ def _inline_svg(figure: Figure, salt: str) -> str:
     return f'<svg {view_box[0]} aria-hidden="true">\n{body}'
 
 
-def _save(figure: Figure, title: str, keys: Sequence[Key], stem: pathlib.Path) -> None:
+def _save(figure: Figure, title: str, keys: Sequence[Key], stem: AnyPath) -> None:
     """Writes the image of all runs, on white, as PNG and SVG."""
     figure.suptitle(title, fontsize=12, fontweight="bold")
     handles = [_legend_handle(key) for key in keys]

@@ -1,7 +1,6 @@
 """A contact sheet of pairs: what the network will be shown, before it is trained."""
 
 import io
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
@@ -10,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from aninfonce_jax.files import write_bytes
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import COLORS
 
 _DPI = 100
@@ -34,7 +34,7 @@ class PairSheet(Protocol):
         ...
 
 
-def write_preview(sheet: PairSheet, path: pathlib.Path) -> pathlib.Path:
+def write_preview(sheet: PairSheet, path: AnyPath) -> AnyPath:
     """Writes pairs with their captions as a PNG; its folder is made if need be.
 
     Returns:

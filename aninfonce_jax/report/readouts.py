@@ -2,12 +2,12 @@
 
 import functools
 import math
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import curve_of
 from aninfonce_jax.report.groups import Comparison
 from aninfonce_jax.report.page_tables import Cell, Column, Part, Row, rows_of
@@ -42,7 +42,7 @@ _ROW_HEIGHT = 0.19  # inches for each run within an operation's row
 _ACCURACIES = {"Nearest neighbours": KNN_ACCURACY, "Linear probe": PROBE_ACCURACY}
 
 
-def readouts_section(page: Comparison, folder: pathlib.Path) -> Section | None:
+def readouts_section(page: Comparison, folder: AnyPath) -> Section | None:
     """The section of those runs whose examples are known; None if there are none."""
     own = page.where(lambda run: run.knows_examples)
     if not own.entries:
@@ -140,7 +140,7 @@ def _never_applied(runs: Sequence[WorkDir]) -> str:
 # --- Charts ---
 
 
-def _charts(own: Comparison, operations: Sequence[str], folder: pathlib.Path) -> list[Chart]:
+def _charts(own: Comparison, operations: Sequence[str], folder: AnyPath) -> list[Chart]:
     charts = []
     layers = layers_of_runs(own.runs)
     if operations:
@@ -235,7 +235,7 @@ def _dot_chart(
     start: str,
     drawings: Sequence[Drawing],
     readings: Mapping[str, Sequence[Readings]],
-    folder: pathlib.Path,
+    folder: AnyPath,
 ) -> Chart:
     """A panel for each layer; its height follows the number of dots."""
     every = [reading for own in readings.values() for reading in own]
@@ -251,7 +251,7 @@ def _dot_chart(
     return panel_chart(name, title, keys, drawings, folder, size)
 
 
-def _accuracy_chart(own: Comparison, folder: pathlib.Path) -> Chart:
+def _accuracy_chart(own: Comparison, folder: AnyPath) -> Chart:
     curves = {
         title: [curve_of(entry, score) for entry in own.entries]
         for title, score in _ACCURACIES.items()

@@ -2,11 +2,11 @@
 
 import functools
 import math
-import pathlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import column
 from aninfonce_jax.report.groups import Comparison, Entry
 from aninfonce_jax.report.page_tables import make_table, score_columns
@@ -46,7 +46,7 @@ from aninfonce_jax.scores.registry import (
 _SQUARE_SIZE = (3.9, 3.8)
 
 
-def recovery_section(page: Comparison, folder: pathlib.Path) -> Section | None:
+def recovery_section(page: Comparison, folder: AnyPath) -> Section | None:
     """The section of those runs whose latents are known; None if there are none."""
     own = page.where(lambda run: run.knows_latents)
     if not own.entries:
@@ -82,7 +82,7 @@ def recovered(entry: Entry) -> Recovered:
     )
 
 
-def _charts(own: Comparison, folder: pathlib.Path) -> list[Chart]:
+def _charts(own: Comparison, folder: AnyPath) -> list[Chart]:
     runs = [recovered(entry) for entry in own.entries]
     factors = _factor_keys(runs)
     charts = [
@@ -126,7 +126,7 @@ def _factor_keys(runs: Sequence[Recovered]) -> list[Key]:
     return [Key("content factors", "content", "line"), Key("style factors", "style", "line")]
 
 
-def _bar_chart(title: str, runs: Sequence[Recovered], folder: pathlib.Path) -> Chart:
+def _bar_chart(title: str, runs: Sequence[Recovered], folder: AnyPath) -> Chart:
     """One panel for all runs: upright bars on wide screens, lying ones on phones."""
     keys = run_keys(runs, "box")
     if any(np.isfinite(run.r2_intervals).any() for run in runs):

@@ -6,7 +6,6 @@ Whatever is missing there is shown as missing; the same files always give the sa
 import importlib.resources
 import math
 import os
-import pathlib
 from collections.abc import Callable, Sequence
 
 import jinja2
@@ -16,6 +15,7 @@ import matplotlib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.files import write_bytes
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.report.features import features_section
 from aninfonce_jax.report.figures import COLORS, RUN_COLORS
 from aninfonce_jax.report.groups import (
@@ -39,19 +39,21 @@ from aninfonce_jax.scores.registry import MISSING, PARAMETERS
 __all__ = ["ReportError", "write_report"]
 
 # In the order of the page.
-_SECTIONS: Sequence[Callable[[Comparison, pathlib.Path], Section | None]] = (
+_SECTIONS: Sequence[Callable[[Comparison, AnyPath], Section | None]] = (
     recovery_section,
     readouts_section,
     training_section,
     features_section,
 )
+Where = str | os.PathLike[str] | RemotePath
+
 _OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
 
 
 def write_report(
-    workdirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
-    output: str | os.PathLike[str],
-) -> pathlib.Path:
+    workdirs: Where | Sequence[Where],
+    output: Where,
+) -> AnyPath:
     """Writes `report.html` and its figures as PNG and SVG.
 
     Args:
@@ -68,10 +70,10 @@ def write_report(
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")
-    if isinstance(workdirs, (str, os.PathLike)):
+    if isinstance(workdirs, (str, os.PathLike, RemotePath)):
         workdirs = [workdirs]
-    output = pathlib.Path(output)
-    unique = {path.resolve(): path for path in map(pathlib.Path, workdirs)}
+    output = workdir_lib.locate(output)
+    unique = {path.resolve(): path for path in map(workdir_lib.locate, workdirs)}
     runs = [read_workdir(path) for path in unique.values()]
     workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
@@ -81,7 +83,7 @@ def write_report(
     return page
 
 
-def _write(runs: Sequence[WorkDir], output: pathlib.Path) -> pathlib.Path:
+def _write(runs: Sequence[WorkDir], output: AnyPath) -> AnyPath:
     folder = output / workdir_lib.FIGURES_FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     page = compare(runs, _colors(runs))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
 from aninfonce_jax.scores.intervals import Interval
 from aninfonce_jax.scores.registry import Score
@@ -186,7 +187,7 @@ class WorkDir:
         return float(np.max(np.abs(learned / true - 1)))
 
 
-def read_workdir(path: pathlib.Path) -> WorkDir:
+def read_workdir(path: AnyPath) -> WorkDir:
     """Reads the files of one work directory; see `WorkDir`.
 
     Raises:

@@ -4,12 +4,12 @@ import csv
 import dataclasses
 import io
 import math
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.files import write_bytes, write_json
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.groups import objective_name
 from aninfonce_jax.report.runs import Measured, as_number, interval_of, objective_kind
 from aninfonce_jax.scores.intervals import Interval
@@ -110,7 +110,7 @@ def readouts_of(rows: Iterable[ReadoutRow]) -> list[str]:
     return readout_order(readout for row in rows for readout in row.shares)
 
 
-def write_table(workdir: pathlib.Path, rows: Sequence[ReadoutRow]) -> list[pathlib.Path]:
+def write_table(workdir: AnyPath, rows: Sequence[ReadoutRow]) -> list[AnyPath]:
     """Writes `table1.csv`, for people, and `table1.json`, in full precision.
 
     Args:
@@ -136,7 +136,7 @@ def write_table(workdir: pathlib.Path, rows: Sequence[ReadoutRow]) -> list[pathl
     ]
 
 
-def tabulate(workdir: pathlib.Path) -> list[ReadoutRow]:
+def tabulate(workdir: AnyPath) -> list[ReadoutRow]:
     """Writes the readouts of a run as a table, beside its other files.
 
     Returns:

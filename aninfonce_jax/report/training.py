@@ -2,10 +2,10 @@
 
 import functools
 import math
-import pathlib
 
 import numpy as np
 
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import column, finite
 from aninfonce_jax.report.groups import Comparison, Entry
 from aninfonce_jax.report.page_tables import Note, make_table, score_columns
@@ -31,7 +31,7 @@ from aninfonce_jax.scores.registry import (
 _CONTRASTIVE = ("aninfonce", "infonce", "aninfonce_no_l2")
 
 
-def training_section(page: Comparison, folder: pathlib.Path) -> Section:
+def training_section(page: Comparison, folder: AnyPath) -> Section:
     """The section of all runs."""
     notes = [
         Note("training", "steps", format_steps),
@@ -82,7 +82,7 @@ def _unreadable(page: Comparison) -> list[str]:
     return notes
 
 
-def _loss_chart(page: Comparison, folder: pathlib.Path) -> Chart:
+def _loss_chart(page: Comparison, folder: AnyPath) -> Chart:
     losses = [_losses(entry) for entry in page.entries]
     keys = [Key("held-out loss", "ink", "line"), Key("training batches", "muted", "line")]
     if any(math.isfinite(own.floor) for own in losses):

@@ -6,7 +6,7 @@ The one home of these for the console, the tables, the report and its sentences.
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from aninfonce_jax.scores.intervals import Interval, is_above
 
@@ -152,7 +152,6 @@ CONCENTRATION_TRUE = "concentration_true"  # [dim]
 LOSS_ABOVE_FLOOR = "loss_above_floor"
 CHANCE = "chance"  # the accuracy of guessing a class
 SPREAD = "spread"  # of every output
-EXAMPLES_PER_SECOND, DATA_WAIT_SHARE = "examples_per_second", "data_wait_share"
 UNREADABLE = "unreadable_examples"
 READOUTS = "readouts"  # by layer and readout, shares
 STRENGTHS = "strength_r2"  # by layer and operation
@@ -160,6 +159,34 @@ NEVER_APPLIED = "never_applied"  # operations that are read out but were no part
 UNTRAINED = "untrained"  # what is `OF_UNTRAINED`, of the network before its first step
 WARNINGS, INTERVALS = "warnings", "intervals"
 EVALUATED_WITH = "evaluated_with"
+
+# --- Entries that measure the machine, not the run ---
+
+STEPS_PER_SECOND, EXAMPLES_PER_SECOND = "steps_per_second", "examples_per_second"
+DATA_WAIT_SHARE = "data_wait_share"
+WALL_SECONDS = "wall_seconds"  # since the run was begun, with what was lost and time away
+GOODPUT = "goodput"  # share of that time in training steps
+
+# What a run's wall time is spent on. "repeated": on steps that a killed session did not save;
+# "away": between two sessions.
+Phase = Literal[
+    "steps", "input", "compile", "evaluation", "checkpoint", "setup", "repeated", "away"
+]
+PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+def phase_key(phase: Phase) -> str:
+    """What the seconds of a phase are called."""
+    return f"{SECONDS}_{phase}"
+
+
+# They differ from run to run where everything else is the same, to the last bit.
+TIMINGS = frozenset(
+    {
+        SECONDS, STEPS_PER_SECOND, EXAMPLES_PER_SECOND, DATA_WAIT_SHARE, WALL_SECONDS, GOODPUT,
+        *map(phase_key, PHASES),
+    }
+)  # fmt: skip
 
 # Those that are too long for every row of the metrics.
 DETAILS = (

@@ -34,7 +34,6 @@ import errno
 import json
 import math
 import pathlib
-import shutil
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
@@ -42,7 +41,9 @@ from typing import Any, Self
 import jax
 import orbax.checkpoint as ocp
 
+from aninfonce_jax.files import move, remove
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.training import checksums
 from aninfonce_jax.training.orbax_quirks import (
     one_line,
@@ -60,7 +61,7 @@ from aninfonce_jax.training.saved_trees import (
     snapshot,
 )
 from aninfonce_jax.types import PyTree
-from aninfonce_jax.workdir import INTERRUPTED_SAVE
+from aninfonce_jax.workdir import FINISHED_SAVE, INTERRUPTED_SAVE
 
 __all__ = ["CheckpointError", "Checkpoints", "ForeignError", "Restored"]
 
@@ -70,7 +71,6 @@ _STATE = "state"
 _RECORD = "record"
 # As Orbax calls the file of an item of JSON.
 _RECORD_FILE = "metadata"
-_INTERRUPTED = f"*{INTERRUPTED_SAVE}*"
 
 # The ending that the folder of a checkpoint gets which is not used, and why it is not.
 _Problem = tuple[str, str]
@@ -117,7 +117,7 @@ class Checkpoints:
 
     def __init__(
         self,
-        directory: pathlib.Path,
+        directory: AnyPath,
         *,
         keep: int,
         best_metric: str = "r2",
@@ -126,7 +126,7 @@ class Checkpoints:
     ) -> None:
         if keep < 1:
             raise ValueError(f"keep must be at least 1 checkpoint, got {keep}.")
-        self._directory = pathlib.Path(directory).absolute()
+        self._directory = directory.absolute()
         self._directory.mkdir(parents=True, exist_ok=True)
         self._best_metric = best_metric
         self._run = run
@@ -310,7 +310,7 @@ class Checkpoints:
     def _read_record(self, step: int) -> dict[str, Any]:
         # Not by Orbax's manager, which makes all processes wait for each other at every read.
         path = self._directory / str(step) / _RECORD / _RECORD_FILE
-        return checksums.unprotect(json.loads(path.read_text(encoding="utf-8")))
+        return checksums.unprotect(json.loads(path.read_bytes()))
 
     def _restore_first(self, steps: Sequence[int], target: PyTree) -> Restored | None:
         """Returns the first of `steps` that is whole, with the problems of those before it."""
@@ -338,8 +338,7 @@ class Checkpoints:
 
     def _leftovers(self) -> list[str]:
         return [
-            f"{path.name}: a save that was interrupted, ignored"
-            for path in sorted(self._directory.glob(_INTERRUPTED))
+            f"{path.name}: a save that was interrupted, ignored" for path in self._interrupted()
         ]
 
     def _judge(self, step: int, layout: Mapping[str, str]) -> _Problem | None:
@@ -369,10 +368,10 @@ class Checkpoints:
         try:
             record = self._read_record(step)
             # As above: one process that can't read must not leave the others waiting.
-            handler = ocp.StandardCheckpointHandler()
-            arrays = handler.restore(
-                self._plain / str(step) / _STATE, args=ocp.args.StandardRestore(stored)
-            )
+            with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
+                arrays = handler.restore(
+                    self._plain / str(step) / _STATE, args=ocp.args.StandardRestore(stored)
+                )
             if self._placement.is_first:
                 _check_digests(record["sha256"], arrays)
             found = record, arrays
@@ -401,14 +400,23 @@ class Checkpoints:
         score = _score({name: float(value) for name, value in metrics.items()}, self._best_metric)
         with self._told_as_failed(step):
             # Orbax would make it again, beside files of the run that are gone.
-            if not self._directory.is_dir():
+            is_local = isinstance(self._directory, pathlib.Path)
+            if is_local and not self._directory.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "the folder was removed")
-            interrupted = list(self._directory.glob(_INTERRUPTED))
+            interrupted = self._interrupted()
             for path in interrupted:
-                shutil.rmtree(path, ignore_errors=True)
+                remove(path)
             for unusable, ending in self._unusable.items():
                 _set_aside(self._directory / str(unusable), ending)
         return score, bool(interrupted or self._unusable)
+
+    def _interrupted(self) -> list[AnyPath]:
+        """Returns what saves left behind that did not come to their end.
+
+        Where nothing can be renamed, a save begins under its own name and ends with a mark.
+        """
+        found: list[AnyPath] = [*self._directory.iterdir()]
+        return [path for path in sorted(found, key=str) if _is_interrupted(path)]
 
     @contextlib.contextmanager
     def _told_as_failed(self, step: int | None) -> Iterator[None]:
@@ -451,11 +459,19 @@ def _score(metrics: Mapping[str, float], name: str) -> float:
     return -math.inf if math.isnan(value) else value
 
 
-def _set_aside(folder: pathlib.Path, ending: str) -> None:
+def _is_interrupted(folder: AnyPath) -> bool:
+    if INTERRUPTED_SAVE in folder.name:
+        return True
+    if not isinstance(folder, RemotePath) or not folder.name.isdecimal():
+        return False
+    return not (folder / FINISHED_SAVE).exists()
+
+
+def _set_aside(folder: AnyPath, ending: str) -> None:
     """Renames a checkpoint that is not used, out of the way but not lost."""
     target, copy = folder.with_name(f"{folder.name}.{ending}"), 1
     while target.exists():
         copy += 1
         target = folder.with_name(f"{folder.name}.{ending}-{copy}")
     if folder.exists():
-        folder.rename(target)
+        move(folder, target.name)

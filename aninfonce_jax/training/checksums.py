@@ -2,14 +2,14 @@
 
 import hashlib
 import json
-import pathlib
 from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 
-from aninfonce_jax.files import write_bytes
+from aninfonce_jax.files import files_below, write_bytes
+from aninfonce_jax.remote import AnyPath
 
 SEAL = "SHA256SUMS"
 
@@ -46,22 +46,22 @@ def unprotect(protected: Mapping[str, str]) -> dict[str, Any]:
     return json.loads(text)
 
 
-def _digest_files(folder: pathlib.Path) -> dict[str, str]:
+def _digest_files(folder: AnyPath) -> dict[str, str]:
     """Returns the digest of every file below a folder, by its relative path."""
     return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file() and not path.name.startswith(SEAL)
+        f"{path}".removeprefix(f"{folder}/"): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in files_below(folder)
+        if not path.name.startswith(SEAL)
     }
 
 
-def write_seal(folder: pathlib.Path) -> None:
+def write_seal(folder: AnyPath) -> None:
     """Writes the digests of all files of a folder into it, as `sha256sum` would."""
     lines = [f"{digest}  {name}\n" for name, digest in _digest_files(folder).items()]
     write_bytes(folder / SEAL, "".join(lines).encode())
 
 
-def check_seal(folder: pathlib.Path) -> None:
+def check_seal(folder: AnyPath) -> None:
     """Raises DamagedError if a file differs from the seal, is missing, or was added."""
     try:
         text = (folder / SEAL).read_text()

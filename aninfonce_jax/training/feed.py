@@ -41,11 +41,6 @@ class Feed:
         return self._ready is None
 
     @property
-    def waited(self) -> float:
-        """Seconds that the training loop has waited for a batch."""
-        return 0.0 if self._ready is None else self._ready.waited
-
-    @property
     def unreadable(self) -> int:
         """How many examples had to be passed over in this session."""
         return 0 if self._host is None else len(self._host.unreadable)

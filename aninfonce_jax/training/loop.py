@@ -7,11 +7,7 @@ weights, and deals with time, files and signals.
 import contextlib
 import dataclasses
 import functools
-import socket
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -19,22 +15,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.config import flatten_values
-from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.distributed.equal import require_equal, versions
-from aninfonce_jax.distributed.peers import Peers
+from aninfonce_jax.distributed.equal import require_equal
 from aninfonce_jax.distributed.watch import TRAINING
 from aninfonce_jax.placement import Placement, on
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training.agreement import Agreement
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
+from aninfonce_jax.training.goodput import Clock, Pace, entries
 from aninfonce_jax.training.metrics import MetricWriter
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.training.step import Metrics, Step, make_train_step
+from aninfonce_jax.training.together import claimed, to_be_equal
 from aninfonce_jax.types import Array, Weights
 
 # What checkpoints call the number that tells the best of them.
@@ -61,7 +57,7 @@ class UnfinishedError(RuntimeError):
 
 
 def open_checkpoints(
-    workdir: Path, experiment: Experiment, placement: Placement | None = None, run: str = ""
+    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None, run: str = ""
 ) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
@@ -118,7 +114,7 @@ class TrainResult:
 
 def train(
     experiment: Experiment,
-    workdir: Path | None,
+    workdir: AnyPath | None,
     make_evaluate: MakeEvaluate,
     *,
     placement: Placement,
@@ -151,17 +147,18 @@ def train(
       UnfinishedError: if the last step was not reached, evaluated and saved.
       PeerError: of several processes, another one failed or is lost.
     """
+    clock = Clock()
     peers = placement.peers
     stop.is_patient = peers.are_many
     with contextlib.ExitStack() as stack, peers.watched(experiment.hang_timeout), peers.telling():
         # Where this fails, the others are told before anything here is closed.
         peers.at("setting up")
         if peers.are_many:
-            require_equal(peers, "what is trained", _to_be_equal(experiment))
+            require_equal(peers, "what is trained", to_be_equal(experiment))
         bar = stack.enter_context(
             Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
         )
-        folder = stack.enter_context(_claimed(workdir, experiment, command, peers))
+        folder = stack.enter_context(claimed(workdir, experiment, command, peers))
         checkpoints = stack.enter_context(open_checkpoints(folder, experiment, placement))
         peers.at("restoring")
         restored = checkpoints.restore_latest(abstract_state(experiment, placement))
@@ -171,6 +168,12 @@ def train(
             state = restored.state
         start = int(state.step)
         peers.by_first("undo", lambda: workdir_lib.undo_eval(folder, start))
+        clock.resume(
+            None if restored is None else restored.extra.get("clock"),
+            # Before the writer removes what the checkpoint undoes.
+            peers.by_first("read the time", lambda: _wall_seconds(folder)),
+            goes_on=start < experiment.steps,
+        )
         bar.start_from(start)
         feed = stack.enter_context(_open_feed(experiment, start, placement))
         writer = stack.enter_context(
@@ -195,75 +198,13 @@ def train(
             feed,
             writer,
             bar,
+            clock,
             placement,
         )
         if restored is not None:
             session.restore(restored)
         session.leave_if_asked("stopped while setting up")
         return session.run(state, make_train_step(experiment, placement))
-
-
-# Settings that hosts may have each for itself.
-_OF_A_HOST = ("source.folder", "source.workers", "source.threads")
-# Seconds that a shared file system may take to show what another host has written.
-_SEEN_SECONDS = 60.0
-
-
-def _to_be_equal(experiment: Experiment) -> dict[str, Any]:
-    """Returns what all processes of a run must have alike."""
-    config = shared_settings(experiment.description)
-    return {
-        **versions(),
-        "the number of local devices": jax.local_device_count(),
-        "the data set": experiment.source.fingerprint(),
-        **{f"config.{name}": value for name, value in config.items()},
-    }
-
-
-def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what of a config must be the same in all processes, by dotted name."""
-    flat = flatten_values(values)
-    return {name: value for name, value in flat.items() if name not in _OF_A_HOST}
-
-
-@contextlib.contextmanager
-def _claimed(
-    workdir: Path | None, experiment: Experiment, command: str, peers: Peers
-) -> Iterator[Path]:
-    """Gives the work directory, held by process 0 for this run; or one that is gone afterwards."""
-    with contextlib.ExitStack() as stack:
-
-        def claim() -> str:
-            folder = workdir
-            if folder is None:
-                temporary = tempfile.TemporaryDirectory(prefix="aninfonce_jax-")
-                folder = Path(stack.enter_context(temporary))
-            claimed = workdir_lib.claimed(folder, experiment.description, command)
-            stack.enter_context(claimed)
-            return str(folder)
-
-        folder = Path(peers.by_first("claim the work directory", claim))
-        if not peers.is_first:
-            _require_shared(folder, experiment.fingerprint)
-        yield folder
-
-
-def _require_shared(folder: Path, fingerprint: str) -> None:
-    """Raises ConfigError if this process does not see what process 0 has written."""
-    deadline = time.monotonic() + _SEEN_SECONDS
-    while True:
-        try:
-            if workdir_lib.read_saved(folder).hash == fingerprint:
-                return
-            problem = "another run is there"
-        except ConfigError as error:
-            problem = str(error)
-        if time.monotonic() > deadline:
-            raise ConfigError(
-                f"{folder} is not the folder that process 0 writes into, as seen from "
-                f"{socket.gethostname()} ({problem}); all hosts must share the work directory"
-            )
-        time.sleep(1.0)
 
 
 def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:
@@ -274,6 +215,16 @@ def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:
         step=step,
         placement=placement,
     )
+
+
+def _wall_seconds(folder: AnyPath) -> float:
+    """Returns how long the run had taken when it wrote its last row; 0 if nobody can tell."""
+    try:
+        rows = workdir_lib.read_metrics(folder / workdir_lib.METRICS_FILE)
+    except workdir_lib.WorkdirError:  # none yet; or damaged, which the writer sees to
+        return 0.0
+    known = [row[registry.WALL_SECONDS] for row in rows if registry.WALL_SECONDS in row]
+    return known[-1] if known and isinstance(known[-1], float) else 0.0
 
 
 def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -290,13 +241,14 @@ class _Session:
     def __init__(
         self,
         experiment: Experiment,
-        workdir: Path,
+        workdir: AnyPath,
         checkpoints: Checkpoints,
         stop: StopSignal,
         evaluate: Callable[[], Evaluate],
         feed: Feed,
         writer: MetricWriter,
         progress: Progress,
+        clock: Clock,
         placement: Placement,
     ) -> None:
         self.experiment = experiment
@@ -309,9 +261,9 @@ class _Session:
         self.feed = feed
         self.writer = writer
         self.progress = progress
+        self.clock = clock
         self.history: list[dict[str, Any]] = []
-        self._seconds_before = 0.0
-        self._started = self._last_log = time.monotonic()
+        self.pace = Pace(clock, None if feed.is_empty else experiment.batch_size)
         # Metrics of the steps since the last row, of each call those of its steps.
         self._interval: list[tuple[Metrics, int]] = []
         # Losses of the call before the latest: the device has done with them.
@@ -319,8 +271,6 @@ class _Session:
         self._unchecked: Array | None = None
         # Whether the evaluation before had warnings, which were said.
         self._has_warned = False
-        # Of the feed, up to the last row.
-        self._waited = 0.0
         # Scores of the start that the last evaluation repeats beside its own.
         self.untrained: Mapping[str, Any] | None = None
 
@@ -337,7 +287,6 @@ class _Session:
         self.progress.message(f"{stand} step {restored.step} of {last} in {self.workdir}")
         self.history = list(extra["history"])
         self.untrained = extra["untrained"]
-        self._seconds_before = extra["seconds"]
         if extra["interval"]:
             interval = {name: jnp.asarray(values) for name, values in extra["interval"].items()}
             self._interval = [(interval, len(extra["interval"]["loss"]))]
@@ -353,14 +302,18 @@ class _Session:
         self.leave_if_asked("stopped before the first step of this session")
         if step < last:
             self.progress.status("compiling the training step, once")
+        self.clock.enter("steps")
         stops = False
         while step < last and not stops:
             count = next_look(step, experiment) - step
             peers.at(TRAINING, step, count)
             peers.doing("waiting for data")
-            fed = next(self.feed)
+            with self.clock.phase("input"):
+                fed = next(self.feed)
             peers.doing("waiting for the devices")
-            state, metrics = step_fn(state, fed, count)
+            with self.pace.call(step):
+                state, metrics = step_fn(state, fed, count)
+            self.writer.poll()
             step += count
             self._interval.append((metrics, count))
             if self._is_due(step, experiment.log.every):
@@ -377,7 +330,8 @@ class _Session:
             if stops:
                 self._save(step, state)
         peers.at("finishing", step)
-        self.checkpoints.wait()
+        with self.clock.phase("checkpoint"):
+            self.checkpoints.wait()
         message = f"stopped at step {step} of {last}; the state is saved"
         if stops:
             raise Preempted(message)
@@ -432,12 +386,9 @@ class _Session:
         """Writes the means over the steps since the last row."""
         values = self._joined_interval()
         means = jax.tree.map(jnp.mean, values)
-        now = time.monotonic()
-        seconds, self._last_log = now - self._last_log, now
-        pace = {"steps_per_second": values["loss"].size / seconds}
         if not self.feed.is_empty:
-            pace |= self._feed_metrics(seconds, pace["steps_per_second"])
-        self.writer.write(step, "train", {**means, **pace})
+            means[registry.UNREADABLE] = self.agreement.unreadable
+        self.writer.write(step, "train", means, functools.partial(self.pace.row, step))
         # Looks at the row before, which is there already, so that the device is not kept waiting.
         if self._unchecked is not None and not np.isfinite(self._unchecked):
             self._require_progress(step, state)
@@ -445,25 +396,22 @@ class _Session:
         self._interval = []
         self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
-    def _feed_metrics(self, seconds: float, steps_per_second: float) -> dict[str, float]:
-        """Returns how fast examples went through, and whether the device had to wait for them."""
-        waited, self._waited = self.feed.waited - self._waited, self.feed.waited
-        return {
-            "examples_per_second": steps_per_second * self.experiment.batch_size,
-            "data_wait_share": waited / seconds,
-            "unreadable_examples": self.agreement.unreadable,
-        }
+    def _times(self) -> dict[str, float]:
+        return entries(self.clock.seconds)
 
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
+        self.writer.poll()
+        with self.clock.phase("evaluation"):
+            self._score(step, state)
+
+    def _score(self, step: int, state: TrainState) -> None:
         full = step in (0, self.experiment.steps)
         if full and step > 0:
             self.progress.status("scoring the trained network")
         with self.progress.pause():
-            before = time.monotonic()
             self.peers.at("evaluating", step)
             scores = {"step": step, **self.evaluate()(state.evaluated, full=full)}
-            self._last_log += time.monotonic() - before
         if step == 0:
             self.untrained = _of_untrained(scores)
             scores.pop("warnings", None)  # nobody expects an untrained network to know anything
@@ -472,8 +420,9 @@ class _Session:
         row = {name: value for name, value in scores.items() if name not in registry.DETAILS}
         if not self.history or self.history[-1]["step"] < step:
             self.history.append(row)
-            self.writer.write(step, "eval", {k: v for k, v in row.items() if k != "step"})
-        numbers = {"parameters": count_parameters(state), "seconds": self._seconds()}
+            values = {name: value for name, value in row.items() if name != registry.STEP}
+            self.writer.write(step, "eval", values, self._times)
+        numbers = {registry.PARAMETERS: count_parameters(state), **self._times()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
         if self.peers.is_first:
@@ -505,6 +454,10 @@ class _Session:
         self._write_checkpoint(step, state)
 
     def _write_checkpoint(self, step: int, state: TrainState) -> None:
+        with self.clock.phase("checkpoint"):
+            self._write_state(step, state)
+
+    def _write_state(self, step: int, state: TrainState) -> None:
         self.peers.at("saving", step)
         # A row still held back would be missing if the process died after this checkpoint.
         self.writer.flush()
@@ -517,7 +470,7 @@ class _Session:
                 "rows": list(self.writer.rows),
                 "untrained": self.untrained,
                 "interval": jax.tree.map(lambda x: x.tolist(), self._joined_interval()),
-                "seconds": self._seconds(),
+                "clock": self.clock.save(),
             },
             metrics={_GOODNESS: registry.goodness(self.history[-1])},
         )
@@ -541,6 +494,3 @@ class _Session:
             f"loss or gradient was not finite at step {good + 1}; the state of step {good} is "
             f"saved in {self.workdir}: try a lower learning rate or optimizer.clip_norm"
         )
-
-    def _seconds(self) -> float:
-        return self._seconds_before + time.monotonic() - self._started

@@ -10,6 +10,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 
+from etils import epath
+
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.training import checksums
 
 
@@ -41,13 +44,16 @@ def without_background_tracebacks() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def plain_path(directory: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Gives a path to a folder in which Orbax sees no wildcards.
+def plain_path(directory: AnyPath) -> Iterator[AnyPath]:
+    """Gives Orbax a path to a folder in which it sees no wildcards.
 
     Orbax finds the parts of a checkpoint by a pattern that begins with the folder's own path.
     If `[`, `*` or `?` are in it, none is found, and what is saved can't be restored. Then it
     is handed a link to the folder.
     """
+    if isinstance(directory, RemotePath):  # there are none in it
+        yield epath.Path(f"{directory}")
+        return
     if glob.escape(f"{directory}") == f"{directory}":
         yield directory
         return

@@ -1,7 +1,7 @@
 """The work directory: every file of a run, its name, its format, and whether it is to be trusted.
 
     config.json     the resolved config, its hash, the command that repeats the run
-    metrics.jsonl   a row for every logging interval and evaluation
+    metrics.jsonl   a row for every logging interval and evaluation (remote: in several parts)
     eval.json       the last evaluation in full
     checkpoints/ tensorboard/ figures/ report.html table1.csv table1.json
 
@@ -9,6 +9,8 @@
 or damaged is noticed. `eval.json` names the config that it belongs to and the rows of
 `metrics.jsonl` that were written when it was made: files of two runs are told apart, and rows
 that were lost, doubled or changed are seen without opening a checkpoint.
+
+It may be remote, `gs://bucket/folder`: `locate` makes the path, and all here takes both kinds.
 
 Nothing here trains, scores or draws, and jax is not imported.
 """
@@ -29,18 +31,20 @@ from aninfonce_jax.workdir.eval_file import (
     undo_eval,
     write_eval,
 )
-from aninfonce_jax.workdir.holding import hold, hold_report
+from aninfonce_jax.workdir.holding import check_held, hold, hold_report
 from aninfonce_jax.workdir.metrics_file import (
     digest_rows,
     encode_row,
     read_metrics,
     restore_metrics,
 )
+from aninfonce_jax.workdir.metrics_parts import RowFile, open_rows
 from aninfonce_jax.workdir.names import (
     CHECKPOINT_FOLDER,
     CONFIG_FILE,
     EVAL_FILE,
     FIGURES_FOLDER,
+    FINISHED_SAVE,
     INTERRUPTED_SAVE,
     LOCK_FILE,
     MADE_IN_CODE,
@@ -53,6 +57,7 @@ from aninfonce_jax.workdir.names import (
     TENSORBOARD_FOLDER,
     Row,
     WorkdirError,
+    locate,
 )
 from aninfonce_jax.workdir.seals import FORMAT
 
@@ -61,6 +66,7 @@ __all__ = [
     "CONFIG_FILE",
     "EVAL_FILE",
     "FIGURES_FOLDER",
+    "FINISHED_SAVE",
     "FORMAT",
     "INTERRUPTED_SAVE",
     "LOCK_FILE",
@@ -74,9 +80,11 @@ __all__ = [
     "TENSORBOARD_FOLDER",
     "Evaluation",
     "Row",
+    "RowFile",
     "SavedConfig",
     "WorkdirError",
     "check_entries",
+    "check_held",
     "check_metrics",
     "claim",
     "claimed",
@@ -85,6 +93,8 @@ __all__ = [
     "find_runs",
     "hold",
     "hold_report",
+    "locate",
+    "open_rows",
     "read_config",
     "read_eval",
     "read_metrics",

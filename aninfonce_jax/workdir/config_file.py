@@ -3,15 +3,14 @@
 import contextlib
 import dataclasses
 import json
-import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.config.values import shown
-from aninfonce_jax.files import FileError, read_json, write_json
+from aninfonce_jax.files import FileError, is_there, read_json, write_json
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.workdir.entries import check_entries
 from aninfonce_jax.workdir.holding import hold
 from aninfonce_jax.workdir.names import (
@@ -47,7 +46,7 @@ class SavedConfig:
     command: str
 
 
-def claim(folder: Path, values: Mapping[str, Any], command: str = "") -> None:
+def claim(folder: AnyPath, values: Mapping[str, Any], command: str = "") -> None:
     """Writes the resolved config, or checks that the folder's earlier run had the same.
 
     Args:
@@ -87,7 +86,7 @@ def _list_changes(changes: Mapping[str, tuple[Any, Any]]) -> str:
     return "; ".join(told[:_MOST_CHANGES] + [f"{more} more"] * (more > 0))
 
 
-def _holds_work(path: Path) -> bool:
+def _holds_work(path: AnyPath) -> bool:
     """Whether a trace of a run is more than a save that was interrupted."""
     if path.name == CHECKPOINT_FOLDER and path.is_dir():
         return any(INTERRUPTED_SAVE not in found.name for found in path.iterdir())
@@ -95,7 +94,7 @@ def _holds_work(path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def claimed(folder: Path, values: Mapping[str, Any], command: str = "") -> Iterator[None]:
+def claimed(folder: AnyPath, values: Mapping[str, Any], command: str = "") -> Iterator[None]:
     """Holds a work directory for one run, whose config it checks or writes there.
 
     Raises:
@@ -106,7 +105,7 @@ def claimed(folder: Path, values: Mapping[str, Any], command: str = "") -> Itera
         yield
 
 
-def write_config(folder: Path, values: Mapping[str, Any], command: str) -> None:
+def write_config(folder: AnyPath, values: Mapping[str, Any], command: str) -> None:
     """Writes `config.json` with the hash and the digest of what it holds."""
     saved = _as_saved(values, command)
     content = {"config": saved.values, "hash": saved.hash, "command": command}
@@ -118,14 +117,14 @@ def _as_saved(values: Mapping[str, Any], command: str) -> SavedConfig:
     return SavedConfig(plain, config_lib.fingerprint_values(plain), command)
 
 
-def read_saved(folder: Path) -> SavedConfig:
+def read_saved(folder: AnyPath) -> SavedConfig:
     """Returns what `config.json` holds.
 
     Raises:
       WorkdirError: if it is missing, can't be read, or is not as a run wrote it.
     """
     path = folder / CONFIG_FILE
-    if not os.path.lexists(path):
+    if not is_there(path):
         raise WorkdirError(f"{folder} is not the work directory of a run: it has no {CONFIG_FILE}")
     with reading(path, f"; {_PUT_BACK}"):
         content = read_json(path, _CONFIG_BYTES)
@@ -145,7 +144,7 @@ _PUT_BACK = (
 )
 
 
-def read_config(folder: Path) -> Config:
+def read_config(folder: AnyPath) -> Config:
     """Returns the config of the run in `folder`; raises as `read_saved`."""
     saved = read_saved(folder)
     if saved.values.get("made_by") == MADE_IN_CODE:

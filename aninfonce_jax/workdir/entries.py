@@ -1,9 +1,9 @@
 """What lies in a folder: runs, and names that are taken by something else."""
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 
+from aninfonce_jax.files import is_there
+from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.workdir.names import (
     CONFIG_FILE,
     FILES,
@@ -14,13 +14,13 @@ from aninfonce_jax.workdir.names import (
 )
 
 
-def find_runs(folders: Iterable[Path]) -> list[Path]:
+def find_runs(folders: Iterable[AnyPath]) -> list[AnyPath]:
     """Returns the runs that folders hold: each one itself, and those one level below.
 
     Raises:
       WorkdirError: if a folder does not exist, or holds no run.
     """
-    found: list[Path] = []
+    found: list[AnyPath] = []
     for folder in folders:
         with reading(folder):
             if not folder.exists():
@@ -35,30 +35,36 @@ def find_runs(folders: Iterable[Path]) -> list[Path]:
     return found
 
 
-def _is_run(folder: Path) -> bool:
+def _is_run(folder: AnyPath) -> bool:
     # By its traces too: a run whose config was lost must not be left out silently.
-    return any(os.path.lexists(folder / name) for name in (CONFIG_FILE, *TRACES))
+    return any(is_there(folder / name) for name in (CONFIG_FILE, *TRACES))
 
 
-def check_entries(folder: Path) -> None:
+def check_entries(folder: AnyPath) -> None:
     """Raises WorkdirError if a name that a run uses is taken by something else."""
-    if folder.exists() and not folder.is_dir():
+    with reading(folder):
+        is_file = folder.exists() and not folder.is_dir()
+        names = [*FILES, *FOLDERS]
+        if isinstance(folder, RemotePath):  # one question rather than one for each name
+            present = {path.name for path in folder.iterdir()}
+            names = [name for name in names if name in present]
+    if is_file:
         raise WorkdirError(
             f"work directory {folder} can't be written: it is a file; choose another --workdir"
         )
-    for name in (*FILES, *FOLDERS):
+    for name in names:
         path = folder / name
         is_folder = name in FOLDERS
         with reading(path):
             is_right = path.is_dir() if is_folder else path.is_file()
-        if os.path.lexists(path) and not is_right:
+        if is_there(path) and not is_right:
             raise WorkdirError(
                 f"{path} is {_kind(path)}, expected a {'folder' if is_folder else 'file'}; "
                 "move it away, or choose another --workdir"
             )
 
 
-def _kind(path: Path) -> str:
+def _kind(path: AnyPath) -> str:
     if path.is_symlink() and not path.exists():
         return "a link to nothing"
     if path.is_dir():

@@ -2,13 +2,13 @@
 
 import dataclasses
 import errno
-import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from aninfonce_jax.files import FileError, read_json, write_json
+from aninfonce_jax.files import FileError, is_there, read_json, write_json
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.workdir.config_file import read_saved
+from aninfonce_jax.workdir.holding import check_held
 from aninfonce_jax.workdir.metrics_file import digest_rows
 from aninfonce_jax.workdir.names import CONFIG_FILE, EVAL_FILE, Row, writing
 from aninfonce_jax.workdir.seals import check_seal, seal
@@ -33,7 +33,7 @@ class Evaluation:
 
 
 def write_eval(
-    folder: Path, scores: Mapping[str, Any], config_hash: str, rows: Sequence[Row] | None
+    folder: AnyPath, scores: Mapping[str, Any], config_hash: str, rows: Sequence[Row] | None
 ) -> None:
     """Writes `eval.json`.
 
@@ -47,6 +47,7 @@ def write_eval(
       OSError: if it can't be written, or the run's folder was removed. A save that is under way
         then makes one of the same name, in which these scores would be of no run.
     """
+    check_held(folder)
     if not (folder / CONFIG_FILE).exists():
         raise FileNotFoundError(errno.ENOENT, "the run is gone", str(folder / CONFIG_FILE))
     content = {**scores, "config_hash": config_hash}
@@ -55,7 +56,7 @@ def write_eval(
     write_json(folder / EVAL_FILE, seal(content))
 
 
-def read_eval(folder: Path, config_hash: str) -> Evaluation:
+def read_eval(folder: AnyPath, config_hash: str) -> Evaluation:
     """Returns what `eval.json` holds, or what is wrong with it; raises nothing.
 
     Args:
@@ -63,7 +64,7 @@ def read_eval(folder: Path, config_hash: str) -> Evaluation:
       config_hash: of the run that it should belong to.
     """
     path = folder / EVAL_FILE
-    if not os.path.lexists(path):
+    if not is_there(path):
         return Evaluation({}, f"{path} is missing")
     try:
         scores = read_json(path, _EVAL_BYTES)
@@ -88,7 +89,7 @@ def read_eval(folder: Path, config_hash: str) -> Evaluation:
     return Evaluation(scores)
 
 
-def undo_eval(folder: Path, step: int) -> None:
+def undo_eval(folder: AnyPath, step: int) -> None:
     """Removes an evaluation of a later step than the one at which the run goes on."""
     evaluation = read_eval(folder, read_saved(folder).hash)
     if (evaluation.scores.get("step") or 0) > step:
@@ -97,7 +98,7 @@ def undo_eval(folder: Path, step: int) -> None:
 
 
 def check_metrics(
-    path: Path, rows: Sequence[Row], evaluation: Evaluation, last_step: int | None
+    path: AnyPath, rows: Sequence[Row], evaluation: Evaluation, last_step: int | None
 ) -> str:
     """Returns in one line how rows differ from those that the run wrote; "" if they don't.
 
@@ -123,7 +124,7 @@ def check_metrics(
     return _describe_disorder(path, rows)
 
 
-def _describe_disorder(path: Path, rows: Sequence[Row]) -> str:
+def _describe_disorder(path: AnyPath, rows: Sequence[Row]) -> str:
     seen = [(row["step"], row.get("split")) for row in rows]
     if len(set(seen)) < len(seen):
         return f"{path} has {len(seen) - len(set(seen))} rows twice"

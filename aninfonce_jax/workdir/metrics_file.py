@@ -2,16 +2,19 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from aninfonce_jax.files import FileError, parse_json, read_bytes, write_bytes
+from aninfonce_jax.files import FileError, is_there, parse_json, write_bytes
+from aninfonce_jax.remote import AnyPath
+from aninfonce_jax.workdir.metrics_parts import (
+    GapError,
+    has_parts,
+    read_lines,
+    remove_parts,
+    write_whole,
+)
 from aninfonce_jax.workdir.names import METRICS_FILE, Row, reading
-
-# Far above what a run writes; what is larger is something else.
-_METRICS_BYTES = 2**30
 
 
 def encode_row(row: Row) -> str:
@@ -25,8 +28,8 @@ def digest_rows(rows: Sequence[Row]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Returns the rows of a `metrics.jsonl`, null where a value was not finite.
+def read_metrics(path: AnyPath) -> list[dict[str, Any]]:
+    """Returns the rows of a `metrics.jsonl` and of its parts, null where a value was not finite.
 
     A last line that was cut off by a killed process is left out.
 
@@ -34,10 +37,10 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
       WorkdirError: if anything else is not a row, with its place, or the file can't be read.
     """
     with reading(path):
-        return _parse_rows(read_bytes(path, _METRICS_BYTES), path)
+        return _parse_rows(read_lines(path), path)
 
 
-def restore_metrics(folder: Path, step: int, rows: Sequence[Row] | None) -> str:
+def restore_metrics(folder: AnyPath, step: int, rows: Sequence[Row] | None) -> str:
     """Makes `metrics.jsonl` that of a run which goes on from `step`.
 
     Rows after that step are removed without a word: they will be written again. A file that
@@ -57,23 +60,28 @@ def restore_metrics(folder: Path, step: int, rows: Sequence[Row] | None) -> str:
       WorkdirError: if the file can't be read, or is damaged and there is nothing to mend it by.
     """
     path = folder / METRICS_FILE
-    found = None
-    if os.path.lexists(path):
-        with reading(path):
-            found = read_bytes(path, _METRICS_BYTES)
+    found, gap = None, ""
+    with reading(path):
+        if is_there(path):
+            try:
+                found = read_lines(path)
+            except GapError as error:
+                if rows is None:
+                    raise
+                found, gap = error.before, str(error)
     if rows is None:
         return _trim(path, found, step)
     wanted = "".join(map(encode_row, rows)).encode()
-    if found == wanted:
+    if found == wanted and not has_parts(folder):
         return ""
-    problem = _describe_difference(path, found, rows, step)
+    problem = gap or _describe_difference(path, found, rows, step)
     if problem and found is not None:
         write_bytes(path.with_name(f"{path.name}.damaged"), found)
-    write_bytes(path, wanted)
+    write_whole(path, wanted)
     return f"{problem}; written again from the checkpoint of step {step}" if problem else ""
 
 
-def _describe_difference(path: Path, found: bytes | None, rows: Sequence[Row], step: int) -> str:
+def _describe_difference(path: AnyPath, found: bytes | None, rows: Sequence[Row], step: int) -> str:
     """Returns what is wrong with a file beyond rows that are still to be undone."""
     if found is None:
         return f"{path} is missing" if rows else ""
@@ -90,22 +98,23 @@ def _describe_difference(path: Path, found: bytes | None, rows: Sequence[Row], s
     return f"{path} has {strange} rows that this run did not write" if strange else ""
 
 
-def _trim(path: Path, found: bytes | None, step: int) -> str:
+def _trim(path: AnyPath, found: bytes | None, step: int) -> str:
     """Keeps the complete rows up to a step, all or nothing."""
     if found is None:
+        remove_parts(path.parent)
         return ""
     if step == 0:
-        write_bytes(path, b"")
+        write_whole(path, b"")
         return f"{path} had rows, but there is no checkpoint: the run begins anew" if found else ""
     with reading(path):
         rows = _parse_rows(found, path)
     kept = "".join(encode_row(row) for row in rows if row["step"] <= step).encode()
-    if kept != found:
-        write_bytes(path, kept)
+    if kept != found or has_parts(path.parent):
+        write_whole(path, kept)
     return ""
 
 
-def _parse_rows(content: bytes, path: Path) -> list[dict[str, Any]]:
+def _parse_rows(content: bytes, path: AnyPath) -> list[dict[str, Any]]:
     rows = []
     # Only a newline ends a row: a cut may leave a part of a character behind.
     lines = content.split(b"\n")

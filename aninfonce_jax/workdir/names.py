@@ -1,15 +1,21 @@
 """The names of all that a run writes, and how a work directory says that it can't be used."""
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from aninfonce_jax import remote
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.files import FileError
+from aninfonce_jax.remote import AnyPath, RemotePath
 
 CONFIG_FILE = "config.json"
 METRICS_FILE = "metrics.jsonl"
+# Rows that follow those of the file above, from the numbered one on.
+METRICS_PART = "metrics-{:08d}.jsonl"
+METRICS_PARTS = re.compile(r"metrics-(\d{8,})\.jsonl")
 EVAL_FILE = "eval.json"
 REPORT_FILE = "report.html"
 TABLE_CSV_FILE = "table1.csv"
@@ -22,6 +28,8 @@ TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
 # In the name of a checkpoint that Orbax has not finished.
 INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
+# In a checkpoint that Orbax has finished where nothing can be renamed.
+FINISHED_SAVE = "commit_success.txt"
 
 # What the config of an experiment says that no config file made.
 MADE_IN_CODE = "code"
@@ -47,8 +55,20 @@ class WorkdirError(ConfigError):
     """A work directory that can't be used as it is; its message is one line for the user."""
 
 
+def locate(where: str | os.PathLike[str] | RemotePath) -> AnyPath:
+    """Returns the path of a work directory, local or remote, as it was given.
+
+    Raises:
+      WorkdirError: if no run can live there.
+    """
+    try:
+        return remote.locate(where)
+    except remote.PathError as error:
+        raise WorkdirError(f"work directory {error}") from error
+
+
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
+def writing(folder: AnyPath) -> Iterator[None]:
     """Turns what the file system refuses into one line about the work directory."""
     try:
         yield
@@ -60,7 +80,7 @@ def writing(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def reading(path: Path, advice: str = "") -> Iterator[None]:
+def reading(path: AnyPath, advice: str = "") -> Iterator[None]:
     """Turns a file that can't be read, or is not what it should be, into one line about it."""
     try:
         yield

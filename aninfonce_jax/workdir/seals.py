@@ -3,10 +3,10 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from aninfonce_jax.files import FileError, finite
+from aninfonce_jax.remote import AnyPath
 
 # Of config.json and eval.json. Files of format 1 had neither this number nor a digest.
 FORMAT = 2
@@ -23,7 +23,7 @@ def seal(content: Mapping[str, Any]) -> dict[str, Any]:
     return {**plain, "digest": _digest(plain)}
 
 
-def check_seal(path: Path, content: Mapping[str, Any]) -> bool:
+def check_seal(path: AnyPath, content: Mapping[str, Any]) -> bool:
     """Returns whether there is a seal; raises FileError if it does not fit."""
     if not {"format", "digest"} & content.keys():
         return False  # format 1

@@ -31,6 +31,7 @@ from pathlib import Path
 
 import pytest
 from run_results import result_of
+from sketched_figures import sketched_figures
 
 from aninfonce_jax.main import main
 
@@ -297,6 +298,12 @@ def start(folder, mode="train"):
     # What it shows goes nowhere, so that a limit of file sizes is not about our own notes.
     with contextlib.redirect_stdout(io.StringIO()):
         return main(["main", *session, *(FLAGS if mode == "train" else ())])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _figures_are_sketched():
+    with sketched_figures():
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -19,8 +19,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from sketched_figures import sketched_figures
 
 from aninfonce_jax.main import main
+from aninfonce_jax.scores import registry
 
 COMMON = {
     "train.steps": 4,
@@ -65,9 +67,8 @@ KINDS = {
 MODES = ("train", "eval", "report")
 # What a run says of itself; the rest is made from it, or for watching only.
 RECORDS = ("config.json", "metrics.jsonl", "eval.json")
-TIMINGS = {"steps_per_second", "examples_per_second", "data_wait_share"}
 # Of eval.json: what measures the machine, or follows from that.
-UNEQUAL = {"seconds", "metrics_sha256", "digest"}
+UNEQUAL = registry.TIMINGS | {"metrics_sha256", "digest"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,7 +85,13 @@ class Runs:
         return main(["main", *session, *given])
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module", autouse=True)
+def _figures_are_sketched():
+    with sketched_figures():
+        yield
+
+
+@pytest.fixture(scope="module")
 def runs(tmp_path_factory, image_folder):
     """Makes the runs of a variant when it is first asked for."""
     made = {}
@@ -186,7 +193,7 @@ def scores_of(folder):
 
 def rows_of(folder):
     rows = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [{k: v for k, v in row.items() if k not in TIMINGS} for row in rows]
+    return [{k: v for k, v in row.items() if k not in registry.TIMINGS} for row in rows]
 
 
 def exit_code(name, damage, mode):

@@ -1,4 +1,5 @@
 import struct
+import threading
 import warnings
 
 import numpy as np
@@ -17,8 +18,8 @@ from image_files import encode, picture
 from memory_limit import memory_limit
 
 from aninfonce_jax.data import headers
-from aninfonce_jax.data.decode import Decoder, decode
-from aninfonce_jax.data.headers import MAX_PIXELS, CorruptImageError, bare_jpeg, read_header
+from aninfonce_jax.data.decode import Allowance, Decoder, bytes_needed, decode
+from aninfonce_jax.data.headers import CorruptImageError, bare_jpeg, read_header
 
 SOUND = sound_images()
 MEGABYTES = 2**20
@@ -45,10 +46,10 @@ def test_what_is_not_read_is_named_with_what_is(kind):
 BOMBS = {
     "one bit a pixel": lambda: png_bomb(13_370, 13_370),
     "16 bits a channel": lambda: forge(png_bomb(8, 8, 16, 6), 8_000, 8_000),
-    "below the limit of pixels": lambda: png_bomb(8_000, 8_000),
+    "of a possible size": lambda: png_bomb(8_000, 8_000),
     "a PNG that is only a header": lambda: forge(png_bomb(8, 8, 8, 2, size=5), 8_000, 8_000),
     "a JPEG": lambda: forge_jpeg(encode(picture(40, 40)), 13_000, 13_000),
-    "a JPEG below the limit of pixels": lambda: forge_jpeg(encode(picture(40, 40)), 8_000, 8_000),
+    "a JPEG of a possible size": lambda: forge_jpeg(encode(picture(40, 40)), 8_000, 8_000),
     "a progressive JPEG": lambda: forge_jpeg(
         encode(picture(40, 40), progressive=True), 8_000, 8_000
     ),
@@ -71,7 +72,7 @@ def test_a_bomb_is_refused_before_memory_is_taken(kind):
 
 
 def test_a_bomb_says_what_it_claims():
-    with pytest.raises(CorruptImageError, match=r"may have 67,108,864 pixels, got 13370 x 13370;"):
+    with pytest.raises(CorruptImageError, match=r"13370 x 13370 pixels in [\d,]+ bytes of PNG"):
         decode(png_bomb(13_370, 13_370))
     with pytest.raises(
         CorruptImageError, match=r"8000 x 8000 pixels in [\d,]+ bytes of PNG are more than 1032 a"
@@ -100,22 +101,80 @@ def test_large_even_pictures_are_no_bombs():
         assert Decoder(24)(data).max() <= 1
 
 
+# A decoder holds different things of each.
+LARGE = {
+    "JPEG": lambda pixels: encode(pixels),
+    "JPEG, progressive": lambda pixels: encode(pixels, progressive=True, subsampling=0),
+    "JPEG, CMYK": lambda pixels: encode(pixels, mode="CMYK"),
+    "JPEG, CMYK, progressive": lambda pixels: encode(pixels, mode="CMYK", progressive=True),
+    "PNG": lambda pixels: encode(pixels, "PNG", compress_level=1),
+    "PNG, alpha": lambda pixels: encode(pixels, "PNG", mode="RGBA", compress_level=1),
+    "PNG, palette": lambda pixels: encode(pixels, "PNG", mode="P", compress_level=1),
+    "PNG, 16 bits": lambda pixels: png_bomb(pixels.shape[1], pixels.shape[0], 16, 6),
+    "WebP": lambda pixels: encode(pixels, "WEBP", method=0),
+    "WebP, lossless": lambda pixels: encode(pixels, "WEBP", method=0, quality=0, lossless=True),
+    "BMP": lambda pixels: encode(pixels, "BMP"),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_decoding_takes_no_more_memory_than_is_foreseen(kind):
+    height, width = 1_800, 2_200
+    data = LARGE[kind](picture(height, width))
+    for least_size in (0, 32, 500):
+        foreseen = len(data) + bytes_needed(read_header(data), least_size)
+        with memory_limit(foreseen):
+            pixels = decode(data, least_size=least_size)
+        assert min(pixels.shape[:2]) >= (least_size or height)
+
+
+def test_a_picture_that_takes_more_than_is_allowed_is_refused():
+    data = encode(picture(1_800, 2_200), "PNG", compress_level=1)
+    assert Decoder(32, decode_mib=50)(data).shape == (32, 32, 3)
+    with pytest.raises(
+        CorruptImageError,
+        match=r"decoding 2200 x 1800 pixels of PNG takes up to \d\d MiB, more than 30; resize the "
+        r"file, or raise decode_mib",
+    ):
+        Decoder(32, decode_mib=30)(data)
+    with pytest.raises(ValueError, match="decode_mib must be at least 1, got 0"):
+        Decoder(8, decode_mib=0)
+
+
 @pytest.mark.slow
-def test_the_largest_picture_takes_no_more_than_is_said():
-    side = 8_192
-    assert side**2 == MAX_PIXELS
-    data = png_bomb(side, side, bits=8, colours=6)
-    with memory_limit(1024 * MEGABYTES):
-        assert decode(data).shape == (side, side, 3)
+@pytest.mark.parametrize(("bits", "colours"), [(8, 2), (8, 6), (16, 6), (8, 0)])
+def test_an_even_picture_of_64_megapixels_fits_into_the_allowance(bits, colours):
+    data = png_bomb(8_000, 8_000, bits, colours)
+    with memory_limit(300 * MEGABYTES):
+        assert Decoder(224)(data).shape == (224, 224, 3)
 
 
-def test_the_limit_of_pixels_can_be_set():
-    data = encode(picture(40, 48), "PNG")
-    assert Decoder(8, max_pixels=40 * 48)(data).shape == (8, 8, 3)
-    with pytest.raises(CorruptImageError, match=r"may have 1,919 pixels, got 48 x 40; resize"):
-        Decoder(8, max_pixels=40 * 48 - 1)(data)
-    with pytest.raises(ValueError, match="max_pixels must be at least 1, got 0"):
-        Decoder(8, max_pixels=0)
+@pytest.mark.slow
+def test_a_photograph_of_108_megapixels_is_scaled_as_it_is_read():
+    data = encode(np.zeros((9_000, 12_000, 3), np.uint8))
+    with memory_limit(64 * MEGABYTES):
+        assert Decoder(224)(data).shape == (224, 224, 3)
+
+
+def test_threads_share_one_allowance():
+    allowance, begun, entered = Allowance(), threading.Event(), threading.Event()
+
+    def second():
+        begun.set()
+        with allowance.take(2, 3):
+            entered.set()
+
+    thread = threading.Thread(target=second)
+    with allowance.take(2, 3):
+        thread.start()
+        begun.wait()
+        assert not entered.wait(0.1)
+        with allowance.take(1, 3):
+            pass
+    thread.join(60)
+    assert entered.is_set()
+    with allowance.take(100, 3):  # alone
+        pass
 
 
 def test_a_file_that_is_too_large_is_refused(monkeypatch):

@@ -56,17 +56,6 @@ def test_closing_ends_the_thread_though_nobody_reads():
     assert list(batches) == []
 
 
-def test_waiting_is_measured():
-    def slow():
-        for number in range(3):
-            time.sleep(0.05)
-            yield number
-
-    with Prefetch(slow(), lambda number: number) as batches:
-        list(batches)
-        assert 0.1 < batches.waited < 60
-
-
 def test_images_arrive_on_the_devices_as_bytes():
     placement = Placement.local()
     rng = np.random.default_rng(0)

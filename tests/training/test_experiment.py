@@ -24,6 +24,7 @@ from aninfonce_jax import rng
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.data.source import DataError
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.step import lower_train_step, make_train_step
@@ -47,7 +48,6 @@ loop._Session._save = save_and_wait
 import toy_experiment
 toy_experiment.an.train(toy_experiment.make_experiment(), sys.argv[1], progress="off")
 """
-TIMINGS = ("steps_per_second", "examples_per_second", "data_wait_share")
 
 
 def saved_state(experiment, workdir):
@@ -66,14 +66,14 @@ def as_numbers(tree):
 
 def rows(workdir):
     return [
-        {name: value for name, value in row.items() if name not in TIMINGS}
+        {name: value for name, value in row.items() if name not in registry.TIMINGS}
         for row in workdir_lib.read_metrics(workdir / "metrics.jsonl")
     ]
 
 
 def scores(workdir):
     found = json.loads((workdir / workdir_lib.EVAL_FILE).read_text())
-    measured = ("seconds", "digest", "metrics_sha256")
+    measured = registry.TIMINGS | {"digest", "metrics_sha256"}
     return {name: value for name, value in found.items() if name not in measured}
 
 

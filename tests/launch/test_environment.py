@@ -1,4 +1,4 @@
-"""The launchers fail with one clear line; what they do on success is what runs these tests."""
+"""A Python that is missing or too old is said in one line; the rest is what runs these tests."""
 
 import os
 import re
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 @pytest.fixture

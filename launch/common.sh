@@ -1,0 +1,140 @@
+# shellcheck shell=bash
+# Sourced by every launcher: how they speak, what an exit code means, and how they start again.
+
+# Codes of the program after which the same command goes on: 75 it was asked to stop and has
+# saved, 76 it lost a peer, 134 the runtime of jax aborted (it does so when a peer hangs).
+AGAIN="75 76 134"
+
+say() {
+  echo "aninfonce_jax: $*"
+}
+
+# fail MESSAGE [CODE]: one line on stderr, and the end.
+fail() {
+  echo "aninfonce_jax: $1" >&2
+  exit "${2:-2}"
+}
+
+# help_of FILE: prints the comment at the head of a launcher, which is its manual.
+help_of() {
+  awk 'NR == 1 { next } /^#SBATCH/ { next } !/^#/ { exit } { sub(/^# ?/, ""); print }' "$1"
+}
+
+# value_of --flag=VALUE: prints VALUE; a flag without one is refused.
+value_of() {
+  case "$1" in
+    *=?*) printf '%s' "${1#*=}" ;;
+    *) fail "${1%%=*} needs a value: ${1%%=*}=VALUE; see --help" ;;
+  esac
+}
+
+# need NAME VALUE MEANING: refuses an empty value.
+need() {
+  [ -n "$2" ] || fail "$1 is needed: $3; see --help"
+}
+
+# whole_number FLAG VALUE LEAST: refuses what is no number, or less.
+whole_number() {
+  case "$2" in
+    '' | *[!0-9]* | ??????????*) fail "$1 takes a whole number, got '$2'" ;;
+  esac
+  # A leading zero would make it octal.
+  [ "$((10#$2))" -ge "$3" ] || fail "$1 takes a whole number of at least $3, got '$2'"
+}
+
+# quoted WORD...: prints a command so that a shell reads the same words again.
+quoted() {
+  local word text=""
+  for word in "$@"; do
+    case "$word" in
+      '' | *[!A-Za-z0-9_./:=@%^,+-]*) text+=" '${word//\'/\'\\\'\'}'" ;;
+      *) text+=" $word" ;;
+    esac
+  done
+  printf '%s' "${text# }"
+}
+
+# workdir_in ARGUMENT...: prints the work directory that the program's arguments name, or nothing.
+workdir_in() {
+  local word last="" next=""
+  for word in "$@"; do
+    if [ -n "$next" ]; then
+      last="$word" next=""
+    elif [ "$word" = --workdir ]; then
+      next=1
+    elif [ "${word#--workdir=}" != "$word" ]; then
+      last="${word#--workdir=}"
+    fi
+  done
+  printf '%s' "$last"
+}
+
+# need_workdir WORKDIR: a run that is started again finds its checkpoints by it.
+need_workdir() {
+  need --workdir "$1" "without a folder of its own a run that is started again would begin anew"
+}
+
+is_again() {
+  case " $AGAIN " in
+    *" $1 "*) return 0 ;;
+    *) return 1 ;;
+  esac
+}
+
+# combined CODE...: prints one exit code for the codes of all processes of a run. A failure counts
+# most. A process that was killed (code above 128) counts as a lost peer where the others say so
+# themselves: an out-of-memory killer or a machine that goes down leaves no other trace.
+combined() {
+  local code found=0 heard=""
+  for code in "$@"; do
+    is_again "$code" && heard=1
+  done
+  for code in "$@"; do
+    [ "$code" = 0 ] && continue
+    if ! is_again "$code"; then
+      if [ -z "$heard" ] || [ "$code" -le 128 ]; then
+        echo "$code"
+        return
+      fi
+      code=76
+    fi
+    # Of several kinds of "again" the worst is shown: aborted, a peer lost, saved.
+    [ "$code" -gt "$found" ] && found="$code"
+  done
+  echo "$found"
+}
+
+# meaning CODE: a few words on an exit code.
+meaning() {
+  case "$1" in
+    0) echo "done" ;;
+    2) echo "the command, the config or the work directory is wrong" ;;
+    75) echo "asked to stop; the state is saved" ;;
+    76) echo "a peer was lost" ;;
+    134) echo "aborted by the runtime, as it does when a peer hangs" ;;
+    137) echo "killed, by an operator or for want of memory" ;;
+    *) echo "failed" ;;
+  esac
+}
+
+# free_port: prints a port that nobody listens at.
+free_port() {
+  "${PYTHON:-python3}" -c 'import socket; s = socket.socket(); s.bind(("", 0)); print(s.getsockname()[1])'
+}
+
+# new_launch: prints a name that no other launch has.
+new_launch() {
+  echo "$(hostname)-$(date +%Y%m%d-%H%M%S)-$$"
+}
+
+# pack FILE: writes the files of this checkout, without what git ignores, into FILE (tar.gz).
+pack() {
+  if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+    # Files that are deleted but not yet committed as such are still listed.
+    git ls-files -z --cached --others --exclude-standard |
+      while IFS= read -r -d '' name; do [ -e "$name" ] && printf '%s\0' "$name"; done |
+      tar --null --files-from=- -czf "$1"
+  else
+    tar --exclude=./.venv* --exclude=./runs --exclude=./build -czf "$1" .
+  fi || fail "this checkout can't be packed into $1" 1
+}

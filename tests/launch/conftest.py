@@ -1,0 +1,75 @@
+"""A checkout of the launchers, and programs on PATH that answer in place of the real ones."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Fakes:
+    """Runs launchers with stand-ins for the programs that they call.
+
+    Args:
+      folder: where all of it lives; its name has a space, as folders do.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.checkout = folder / "a checkout"
+        self.state = folder / "fakes"
+        programs = folder / "programs"
+        for made in (self.checkout, self.state, programs):
+            made.mkdir(parents=True)
+        shutil.copytree(
+            ROOT / "launch",
+            self.checkout / "launch",
+            ignore=shutil.ignore_patterns("__pycache__"),
+        )
+        tools = Path(__file__).parent / "fake_tools.py"
+        for name in ("python", "ssh", "scp", "gcloud", "kubectl"):
+            script = programs / name
+            script.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "{tools}" {name} "$@"\n')
+            script.chmod(0o755)
+        self.environment = os.environ | {
+            "PATH": f"{programs}:{os.environ['PATH']}",
+            "FAKES": str(self.state),
+            "ANINFONCE_AS_IS": "1",
+        }
+
+    def plan(self, process: int, *steps: str) -> None:
+        """Says what a process does at each of its starts; the last step stays for ever."""
+        (self.state / f"process-{process}").write_text("\n".join(steps) + "\n")
+
+    def start(self, script: str, *arguments: str) -> subprocess.Popen[str]:
+        """Starts a launcher."""
+        return subprocess.Popen(
+            ["bash", f"launch/{script}", *arguments],
+            cwd=self.checkout,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Runs a launcher to its end."""
+        with self.start(script, *arguments) as process:
+            out, err = process.communicate(timeout=120)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def calls(self, tool: str) -> list[list[str]]:
+        """Returns the arguments of every call of a tool, in order."""
+        path = self.state / "calls.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [words[1:] for words in map(json.loads, lines) if words[0] == tool]
+
+
+@pytest.fixture
+def fakes(tmp_path):
+    """Stand-ins for python, ssh, scp, gcloud and kubectl, and launchers to call them."""
+    return Fakes(tmp_path / "of one test")
