@@ -21,7 +21,7 @@ from aninfonce_jax.data.augment_spec import AugmentError, preset
 from aninfonce_jax.data.datasets import open_dataset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.pipeline import Loading
-from aninfonce_jax.data.source import ImageSource, remark_of
+from aninfonce_jax.data.source import ImageSource, NoExamples, remark_of
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.conditionals import Conditional, concentration_values
 from aninfonce_jax.dgp.errors import ProcessError
@@ -59,6 +59,17 @@ def build_experiment(config: Config) -> Experiment:
             f"{len(examples.train):,} images of {source.name}; lower it"
         )
     return assemble(config, source)
+
+
+def build_shapes(config: Config) -> Experiment:
+    """Builds a run without its data set: its step can be traced and compiled, but not run.
+
+    Raises:
+      ConfigError: the process can't be sampled, or images can't be augmented so.
+    """
+    if isinstance(config.source, schema.ImagesConfig):
+        return assemble(config, build_image_pairs(config.source, lambda split: NoExamples()))
+    return assemble(config, build_source(config))
 
 
 def assemble(config: Config, source: Source) -> Experiment:

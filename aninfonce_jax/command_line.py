@@ -19,7 +19,7 @@ from aninfonce_jax.distributed.cluster import HEARTBEAT_TIMEOUT, INITIALIZATION_
 
 PROGRAM = ("python", "-m", "aninfonce_jax.main")
 _DEFAULT_CONFIG = "configs/quickstart.py"
-_FLAGS = ("--config", "--mode", "--workdir", "--progress")
+_FLAGS = ("--config", "--mode", "--workdir", "--progress", "--topology", "--compiles")
 # Those that say which processes belong together, with what they take.
 _CLUSTER_FLAGS = {
     "--coordinator": str,
@@ -28,15 +28,16 @@ _CLUSTER_FLAGS = {
     "--initialization_timeout": int,
     "--heartbeat_timeout": int,
 }
-_MODES = ("train", "eval", "report", "preview")
+_MODES = ("train", "eval", "report", "preview", "compile")
 _PROGRESS = ("auto", "rich", "plain", "off")
 _WIDTH = 80
 _USAGE = """\
 Learn what a contrastive encoder recovers, and what it loses.
 
 usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
-           [--config.KEY=VALUE ...] [--mode=train|eval|report|preview]
+           [--config.KEY=VALUE ...] [--mode=train|eval|report|preview|compile]
            [--workdir=DIR] [--progress=auto|rich|plain|off]
+           [--topology=CHIP:SHAPE,...] [--compiles=N]
            [--coordinator=HOST:PORT --num_processes=N --process_id=I]
 
 examples:
@@ -59,18 +60,25 @@ examples:
   python -m aninfonce_jax.main --config=configs/cifar10.py \\
           --config.source.folder=DIR --mode=preview
       a sheet of pairs as the encoder will see them, with what was done to each
+  python -m aninfonce_jax.main --config=configs/imagenet.py --mode=compile \\
+          --topology=v5e:4x4,h100:8
+      what a run would take there: memory, time and chips, without having them
 
 flags (of one given twice, the last counts):
   --config    a Python file whose get_config() returns the config, or the name
               of one that comes with the package, such as synthetic:linear
               (default: {default}); eval and report read that of
               the run
-  --mode      train (and report; the default), eval, report, or preview the
-              pairs of images
+  --mode      train (and report; the default), eval, report, preview the pairs
+              of images, or compile the training step for other machines
   --workdir   where the run lives (default: runs/<config>-<variant>-<time>);
               eval and report take several, with commas between them
   --progress  auto: a live line on a terminal, plain lines elsewhere; rich,
               plain; off: nothing
+  --topology  for compile: chips such as v5e:4x4, v5p:2x2x4, h100:8, a100:8x8
+              (nodes x GPUs); several, with commas between them
+  --compiles  for compile: how often to compile beyond the first time, for the
+              largest batch or what makes a run fit (default: 5 minutes' worth)
   --help      this page
 
 several processes that are one run, each started with the same command; found
@@ -101,6 +109,8 @@ class Command:
       mode: what to do.
       workdir: folder of the run, or several with commas between them; "": none given.
       progress: how to show it.
+      topology: what to compile for; "": none given.
+      compiles: how often to compile beyond the first time; None: as time allows.
     """
 
     config: str
@@ -108,6 +118,8 @@ class Command:
     mode: str
     workdir: str
     progress: str
+    topology: str = ""
+    compiles: int | None = None
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -149,6 +161,8 @@ def parse(arguments: list[str]) -> Command:
         mode=_one_of("mode", values.get("mode", "train"), _MODES),
         workdir=workdir or "",
         progress=_one_of("progress", values.get("progress", "auto"), _PROGRESS),
+        topology=_only_for("compile", "topology", values) or "",
+        compiles=_count("compiles", _only_for("compile", "compiles", values)),
     )
 
 
@@ -271,6 +285,22 @@ def _refuse(argument: str) -> NoReturn:
     if f"--{switch}" in flags:
         raise ConfigError(f"unknown flag {shown(flag)}; write --{switch}=false")
     raise ConfigError(f"unknown flag {shown(flag)}; {nearest(flag, flags)}")
+
+
+def _only_for(mode: str, flag: str, values: Mapping[str, str]) -> str | None:
+    """Returns a flag that has a use in one mode alone."""
+    text = values.get(flag)
+    if text is not None and values.get("mode", "train") != mode:
+        raise ConfigError(f"--{flag}={shown(text)} has no use without --mode={mode}")
+    return text
+
+
+def _count(flag: str, text: str | None) -> int | None:
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d{1,4}", text):
+        raise ConfigError(f"--{flag} must be a number from 0 to 9999; got {shown(text)}")
+    return int(text)
 
 
 def _one_of(flag: str, value: str, options: tuple[str, ...]) -> str:

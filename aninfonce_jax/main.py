@@ -71,7 +71,7 @@ def _try(run: Callable[[], int]) -> int:
 def _run_together(arguments: list[str], peers: Peers) -> int:
     """Runs the command as one of several processes, of which the first prints and reports."""
     command = command_line.parse(arguments)
-    if command.mode in ("report", "preview"):
+    if command.mode in ("report", "preview", "compile"):
         return peers.by_first(command.mode, lambda: _run(command))
     if command.mode == "train" and not command.workdir:
         name = peers.by_first(
@@ -101,6 +101,8 @@ def _run(command: command_line.Command, peers: Peers = ALONE) -> int:
     for note in resolved.notes:
         print(f"note: {note}")
     workdir = workdir_lib.locate(command.workdir or command_line.default_workdir(command.config))
+    if command.mode == "compile":
+        return _compile(command, resolved.runs, workdir)
     runs = {
         name: _Run(
             config,
@@ -256,6 +258,27 @@ def _preview(config: Config, folder: AnyPath) -> int:
     except OSError as error:
         return complain(f"the preview can't be written: {error}", EXIT_USAGE)
     print(f"preview: {printable(path)}")
+    return 0
+
+
+def _compile(command: command_line.Command, runs: Mapping[str, Config], folder: AnyPath) -> int:
+    from aninfonce_jax.forecast.chips import parse_topologies
+    from aninfonce_jax.forecast.environment import compilers_ready
+
+    topologies = parse_topologies(command.topology)
+    with compilers_ready(folder / workdir_lib.COMPILE_LOG):
+        from aninfonce_jax.forecast.compiler import CompileError
+        from aninfonce_jax.forecast.run import forecast_runs
+        from aninfonce_jax.report.forecast import write_forecast
+
+        try:
+            forecast_runs(runs, topologies, folder, command.compiles)
+            page = write_forecast(folder)
+        except CompileError as error:
+            return complain(error, EXIT_FAILED)
+        except OSError as error:
+            return complain(f"the forecast can't be written: {error}", EXIT_FAILED)
+    print(f"forecast: {printable(page)}")
     return 0
 
 

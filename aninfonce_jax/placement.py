@@ -92,14 +92,15 @@ class Placement:
     def over(
         cls, devices: Sequence[Any], *, slices: int = 1, process: int = 0, processes: int = 1
     ) -> Self:
-        """Returns a placement over these devices, real or abstract.
+        """Returns a placement over these devices, real or abstract, in `ring_order`.
 
         Args:
-          devices: in the order in which they share a batch.
+          devices: that share a batch.
           slices: into how many parts they fall that a slower network joins.
           process: which process this is.
           processes: how many there are.
         """
+        devices = ring_order(devices)
         # Explicit axes, the default of jax.make_mesh, would make every product of a sharded
         # batch with itself an error; the compiler places collectives here.
         if slices == 1:
@@ -257,3 +258,65 @@ def _identity(sharding: Sharding) -> Any:
 def on(sharding: Sharding, tree: PyTree) -> PyTree:
     """Returns shapes and dtypes of a tree's arrays, placed by `sharding`: to restore or lower."""
     return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree)
+
+
+def ring_order(devices: Sequence[Any]) -> list[Any]:
+    """Returns devices such that each is a neighbour of the next, and the last of the first.
+
+    What travels around the devices of a mesh then crosses one link at a time. On TPU pods of 64
+    chips or more the compiler makes a transfer blocking where it joins chips that are no
+    neighbours. Devices tell where they are by `coords`; others, such as CPUs and GPUs, keep
+    their order. So do those of a grid that has no such cycle: a line, an odd number of chips, or
+    a box with gaps. Slices, which a slower network joins, follow each other.
+
+    The order depends on coordinates and slices alone, and is the same in every process. The
+    devices of one process need not follow each other.
+    """
+    slices: dict[int, list[Any]] = {}
+    for device in devices:
+        slices.setdefault(getattr(device, "slice_index", None) or 0, []).append(device)
+    return [device for index in sorted(slices) for device in _cycle_of_slice(slices[index])]
+
+
+def _cycle_of_slice(devices: list[Any]) -> list[Any]:
+    """Returns the devices of one slice, chip by chip around a cycle, if there is one."""
+    chips: dict[tuple[int, ...], list[Any]] = {}
+    for device in devices:
+        coords = getattr(device, "coords", None)
+        if coords is None:
+            return devices
+        chips.setdefault(tuple(coords), []).append(device)
+    corner, far = np.min(list(chips), axis=0), np.max(list(chips), axis=0)
+    cycle = _cycle_of_grid(tuple(int(size) for size in far - corner + 1))
+    if cycle is None or len(cycle) != len(chips):
+        return devices
+    return [device for point in cycle for device in chips[tuple(np.add(point, corner).tolist())]]
+
+
+def _cycle_of_grid(shape: tuple[int, ...]) -> list[tuple[int, ...]] | None:
+    """Returns all points of a grid, neighbour by neighbour and back to the first, if possible."""
+    even = [axis for axis, size in enumerate(shape) if size % 2 == 0]
+    if not even:
+        return None
+    # The rows of an even axis are walked to and fro; the first place of each row is left free
+    # for the way back.
+    rows = shape[even[0]]
+    columns = _to_and_fro(shape[: even[0]] + shape[even[0] + 1 :])
+    if len(columns) == 1 and rows > 2:
+        return None
+
+    def point(row: int, column: tuple[int, ...]) -> tuple[int, ...]:
+        return (*column[: even[0]], row, *column[even[0] :])
+
+    cycle = [point(0, columns[0])]
+    for row in range(rows):
+        cycle += [point(row, column) for column in columns[1:][:: -1 if row % 2 else 1]]
+    return cycle + [point(row, columns[0]) for row in reversed(range(1, rows))]
+
+
+def _to_and_fro(shape: tuple[int, ...]) -> list[tuple[int, ...]]:
+    """Returns all points of a grid, neighbour by neighbour."""
+    if not shape:
+        return [()]
+    inner = _to_and_fro(shape[1:])
+    return [(i, *rest) for i in range(shape[0]) for rest in inner[:: -1 if i % 2 else 1]]

@@ -23,7 +23,7 @@ LAYERS = [
     ["training"],
     ["evaluation"],
     ["build", "console"],
-    ["runs"],
+    ["forecast", "runs"],
     ["__init__"],
     ["command_line"],
     ["main", "prepare"],

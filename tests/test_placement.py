@@ -1,3 +1,4 @@
+import itertools
 import types
 
 import jax
@@ -7,7 +8,8 @@ import pytest
 from jax.experimental import topologies
 from jax.sharding import AxisType, PartitionSpec
 
-from aninfonce_jax.placement import DATA_AXIS, Placement, Rows, on
+from aninfonce_jax import placement
+from aninfonce_jax.placement import DATA_AXIS, Placement, Rows, on, ring_order
 
 
 def test_all_local_devices_or_the_first_few():
@@ -77,3 +79,62 @@ def test_an_abstract_topology_is_asked_of_its_platform(monkeypatch):
     monkeypatch.setattr(topologies, "get_topology_desc", describe)
     assert Placement.of_topology("v5e:2x2", chips_per_host_bounds=(2, 2, 1)).size == 4
     assert asked == [("v5e:2x2", "tpu", {"chips_per_host_bounds": (2, 2, 1)})]
+
+
+def chips(*shape, slices=1, cores=1, corner=0):
+    """Devices that tell where they are, as a TPU's do, in a disorder that is always the same."""
+    grid = itertools.product(range(slices), *map(range, shape), range(cores))
+    devices = [
+        types.SimpleNamespace(slice_index=s, coords=[x + corner for x in coords], core_on_chip=core)
+        for s, *coords, core in grid
+    ]
+    return [devices[i] for i in np.random.default_rng(0).permutation(len(devices))]
+
+
+def hops(devices):
+    """Returns how far each device is from the next, and the last from the first."""
+    following = [*devices[1:], devices[0]]
+    pairs = zip(devices, following, strict=True)
+    return [sum(abs(a - b) for a, b in zip(x.coords, y.coords, strict=True)) for x, y in pairs]
+
+
+GRIDS = [(2, 2), (2, 4), (4, 4), (4, 8), (8, 8), (16, 16), (3, 4), (4, 3), (2, 2, 1), (2, 1, 1)]
+GRIDS += [(4, 4, 1), (2, 2, 4), (4, 4, 4), (8, 8, 8), (3, 3, 2), (1, 6, 3)]
+
+
+@pytest.mark.parametrize("shape", GRIDS, ids=str)
+def test_neighbours_follow_each_other_around_a_ring(shape):
+    devices = chips(*shape, corner=1)
+    ordered = ring_order(devices)
+    assert sorted(map(id, ordered)) == sorted(map(id, devices))
+    assert set(hops(ordered)) == {1}
+    # It depends on where devices are, not on the order in which they come.
+    assert [x.coords for x in ring_order(ordered[::-1])] == [x.coords for x in ordered]
+
+
+@pytest.mark.parametrize("shape", [(1, 4), (3, 3), (1,), (3, 5, 1)], ids=str)
+def test_grids_without_a_ring_keep_their_order(shape):
+    devices = chips(*shape)
+    assert ring_order(devices) == devices
+
+
+def test_a_box_with_a_gap_keeps_its_order():
+    devices = chips(4, 4)[1:]
+    assert ring_order(devices) == devices
+
+
+def test_devices_that_are_nowhere_keep_their_order():
+    assert ring_order(jax.devices()[::-1]) == jax.devices()[::-1]
+    assert ring_order([]) == []
+
+
+def test_slices_follow_each_other_and_cores_of_a_chip_stay_together():
+    ordered = ring_order(chips(4, 2, slices=2, cores=2))
+    assert [x.slice_index for x in ordered] == [0] * 16 + [1] * 16
+    for first in (0, 16):
+        assert hops(ordered[first : first + 16]) == [0, 1] * 8
+
+
+def test_a_placement_lies_along_the_ring(monkeypatch):
+    monkeypatch.setattr(placement, "ring_order", lambda devices: devices[::-1])
+    assert list(Placement.local(4).mesh.devices) == jax.local_devices()[3::-1]

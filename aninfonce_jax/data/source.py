@@ -119,7 +119,7 @@ def fingerprint_of(source: ImageSource) -> str:
     another order, another version, or a copy that is not complete.
     """
     digest = hashlib.sha256(json.dumps([len(source), source.class_names]).encode())
-    for index in np.linspace(0, len(source) - 1, _SAMPLES, dtype=np.int64).tolist():
+    for index in np.linspace(0, len(source) - 1, _SAMPLES).astype(np.int64).tolist():
         try:
             example = source[index]
         except OSError:  # one that can't be read is passed over in training, too
@@ -128,6 +128,19 @@ def fingerprint_of(source: ImageSource) -> str:
         digest.update(f"{example.id} {example.label} ".encode())
         digest.update(np.asarray(example.image).tobytes())
     return f"{len(source):,} examples with digest {digest.hexdigest()[:12]}"
+
+
+class NoExamples:
+    """A data set that is not opened: to compile a step, the shape of its images is enough."""
+
+    name = "no examples"
+    class_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return 0
+
+    def __getitem__(self, index: int) -> Example:
+        raise IndexError(index)
 
 
 class Subset:

@@ -51,24 +51,47 @@ def _send(plan: Plan, points: _Sent, collective: Callable[[Array], Array]) -> _S
 
 
 def gather(plan: Plan, points: _Sent) -> _Sent:
-    """Returns the points of all devices."""
-    if plan.axis_name is None:
-        return points
-    return _send(plan, points, lambda x: lax.all_gather(x, plan.axis_name, tiled=True))
+    """Returns the points of all devices, in an order that `send_home` knows.
+
+    Over several axes, the slowest first: along it a device receives only what its counterparts
+    have, before the faster ones make that of all devices.
+    """
+
+    def everyone(x: Array) -> Array:
+        for name in _axes(plan):
+            x = lax.all_gather(x, name, tiled=True)
+        return x
+
+    return _send(plan, points, everyone) if _axes(plan) else points
 
 
 def send_home(plan: Plan, gradients: Points) -> Points:
     """Sums over devices, and leaves to each the gradients of its own keys."""
+
+    def own(x: Array) -> Array:
+        for name in reversed(_axes(plan)):
+            x = lax.psum_scatter(x, name, tiled=True)
+        return x
+
+    return jax.tree.map(own, gradients)
+
+
+def _axes(plan: Plan) -> tuple[str, ...]:
+    """Returns the mapped axes that the keys are spread over, the slowest first."""
     if plan.axis_name is None:
-        return gradients
-    return jax.tree.map(lambda x: lax.psum_scatter(x, plan.axis_name, tiled=True), gradients)
+        return ()
+    return (plan.axis_name,) if isinstance(plan.axis_name, str) else plan.axis_name
 
 
 # --- Keys of other devices: around a ring ---
 
 
 def pass_on(plan: Plan, x: Array) -> Array:
-    """Hands an array to the next device of the ring."""
+    """Hands an array to the next device of the ring.
+
+    Over several axes that is the next one along the last axis: with the slowest axis first, a
+    hop crosses it between the last device of a slice and the first of the next, and nowhere else.
+    """
     assert plan.axis_name is not None
     size = axis_size(plan.axis_name)
     route = [(device, (device + 1) % size) for device in range(size)]

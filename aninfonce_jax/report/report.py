@@ -3,13 +3,10 @@
 Whatever is missing there is shown as missing; the same files always give the same page.
 """
 
-import importlib.resources
 import math
 import os
 from collections.abc import Callable, Sequence
 
-import jinja2
-import markupsafe
 import matplotlib
 
 from aninfonce_jax import workdir as workdir_lib
@@ -32,6 +29,7 @@ from aninfonce_jax.report.recovery import recovery_section
 from aninfonce_jax.report.runs import ReportError, WorkDir, read_workdir
 from aninfonce_jax.report.section import Section
 from aninfonce_jax.report.summary import summarize
+from aninfonce_jax.report.templates import templates
 from aninfonce_jax.report.training import training_section
 from aninfonce_jax.report.wording import join_words
 from aninfonce_jax.scores.registry import MISSING, PARAMETERS
@@ -116,25 +114,12 @@ def _settings(runs: Sequence[WorkDir]) -> list[tuple[str, bool, list[str]]]:
     ]
 
 
-def _environment() -> jinja2.Environment:
-    folder = importlib.resources.files(__package__)
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(lambda name: folder.joinpath(name).read_text("utf-8")),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["svg"] = markupsafe.Markup
-    return environment
-
-
 def _render(page: Comparison, sections: Sequence[Section]) -> str:
     runs = page.runs
     names = list(dict.fromkeys(str(run.config.get("name", run.name)) for run in runs))
     charts = [name for section in sections for name in section.charts]
     return (
-        _environment()
+        templates()
         .get_template("report.html")
         .render(
             title=join_words(names),

@@ -75,6 +75,11 @@ def lower_train_step(experiment: Experiment, placement: Placement) -> jax.stages
     The placement may be abstract: `lower_train_step(...).compile()` then asks the compiler of a
     machine that is not at hand.
     """
+    return trace_train_step(experiment, placement).lower()
+
+
+def trace_train_step(experiment: Experiment, placement: Placement) -> jax.stages.Traced:
+    """Traces the training step for arguments as `lower_train_step` does."""
 
     def placed(tree: PyTree, sharding: jax.sharding.Sharding) -> PyTree:
         return jax.tree.map(
@@ -85,7 +90,7 @@ def lower_train_step(experiment: Experiment, placement: Placement) -> jax.stages
     fed = placed(experiment.source.fed(experiment.batch_size), placement.split)
     steps = placed(jax.ShapeDtypeStruct((), jnp.int32), placement.whole)
     step: jax.stages.Wrapped = make_train_step(experiment, placement)  # type: ignore[assignment]
-    return step.lower(state, fed, steps)
+    return step.trace(state, fed, steps)
 
 
 def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:

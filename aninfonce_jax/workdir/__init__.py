@@ -41,6 +41,9 @@ from aninfonce_jax.workdir.metrics_file import (
 from aninfonce_jax.workdir.metrics_parts import RowFile, open_rows
 from aninfonce_jax.workdir.names import (
     CHECKPOINT_FOLDER,
+    COMPILE_FILE,
+    COMPILE_LOG,
+    COMPILE_PAGE,
     CONFIG_FILE,
     EVAL_FILE,
     FIGURES_FOLDER,
@@ -63,6 +66,9 @@ from aninfonce_jax.workdir.seals import FORMAT
 
 __all__ = [
     "CHECKPOINT_FOLDER",
+    "COMPILE_FILE",
+    "COMPILE_LOG",
+    "COMPILE_PAGE",
     "CONFIG_FILE",
     "EVAL_FILE",
     "FIGURES_FOLDER",

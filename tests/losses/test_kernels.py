@@ -420,6 +420,7 @@ def test_inside_shard_map():
     )
 
 
+@pytest.mark.slow
 def test_inside_pmap():
     problem = make_problem(5 * DEVICES, 3 * DEVICES)
     split = jax.tree.map(lambda x: x.reshape(DEVICES, -1, *x.shape[1:]), problem)

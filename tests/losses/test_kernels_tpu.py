@@ -71,6 +71,15 @@ def test_plain_jit_spreads_what_auto_chooses_and_kernels_are_refused():
     assert "use an.over_mesh" in found["pallas"]
 
 
+@pytest.mark.parametrize("topology", ["v5e:8x8", pytest.param("v5e:16x16", marks=pytest.mark.slow)])
+def test_transfers_around_the_ring_of_a_pod_do_not_block(topology):
+    """Between neighbours, that is: in the order of `jax.devices()` some of them do."""
+    found = compiled_elsewhere(topology, "ring")
+    assert found["along the ring"] == {"asynchronous": 8, "blocking": 0}
+    # The compiler still needs the order; without this, the test above would show nothing.
+    assert found["as listed"]["blocking"] > 0
+
+
 def compiled_elsewhere(topology: str, which: str, **settings: str) -> dict:
     """Runs this file as a script."""
     settings |= {"JAX_PLATFORMS": "cpu", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1", "XLA_FLAGS": ""}
@@ -192,6 +201,44 @@ def compile_losses(topology: str) -> dict[str, dict[str, int]]:
     }
 
 
+def count_transfers(topology: str) -> dict[str, dict[str, int]]:
+    """Compiles value and gradient of the ring, and counts its transfers by how they run."""
+    import functools
+    import re
+
+    import jax
+    import jax.numpy as jnp
+    import numpy as np
+    from jax.experimental import topologies
+    from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+    import aninfonce_jax as an
+
+    def compile_one(mesh):
+        rows = NamedSharding(mesh, PartitionSpec("data"))
+        view = jax.ShapeDtypeStruct((ROWS * mesh.size, 128), jnp.bfloat16, sharding=rows)
+        loss = functools.partial(
+            an.aninfonce_loss,
+            negatives="anchors",
+            strategy="ring",
+            precision=jax.lax.Precision.DEFAULT,
+        )
+        spread = an.over_mesh(loss, mesh, "data")
+        grad = jax.value_and_grad(lambda *views: spread(*views, 1.0).loss, argnums=(0, 1))
+        text = jax.jit(grad).lower(view, view).compile().as_text()
+        return {
+            "asynchronous": len(re.findall(r" collective-permute-start\(", text)),
+            "blocking": len(re.findall(r" collective-permute\(", text)),
+        }
+
+    placement = an.Placement.of_topology(topology)
+    listed = topologies.get_topology_desc(platform="tpu", topology_name=topology).devices
+    return {
+        "along the ring": compile_one(placement.mesh),
+        "as listed": compile_one(Mesh(np.array(listed), ("data",), axis_types=(AxisType.Auto,))),
+    }
+
+
 def compile_under_jit(topology: str) -> dict[str, str]:
     """Compiles value and gradient of the loss of sharded rows, and says how that went."""
     import jax
@@ -226,6 +273,8 @@ if __name__ == "__main__":
     topology, which = sys.argv[1:]
     if which == "jit":
         print(json.dumps(compile_under_jit(topology)))
+    elif which == "ring":
+        print(json.dumps(count_transfers(topology)))
     elif which == "losses":
         print(json.dumps(compile_losses(topology)))
     else:

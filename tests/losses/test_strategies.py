@@ -181,13 +181,16 @@ def every_combination() -> Iterator[Any]:
     """Lists strategy, mode, devices, dtype and negatives; some are slow tests."""
     for strategy, mode, negatives in itertools.product(STRATEGIES, MODES, ("both", "bank")):
         for devices, dtype in itertools.product((1, 2, 4, 8), (np.float32, jnp.bfloat16)):
-            # Quick are those that differ in more than a little.
-            quick = devices == 4 and dtype == np.float32
+            # Quick are those that differ in more than a little; one row of pmap and one of
+            # bfloat16 stand for the rest.
+            quick = devices == 4 and dtype == np.float32 and mode != "pmap"
             if negatives == "bank":
-                quick &= mode in ("pmap", "shard_map")
-            else:
+                quick &= mode == ("shard_map_unchecked" if strategy == "pallas" else "shard_map")
+            elif strategy == "gather":
+                quick |= devices == 4 and dtype == np.float32
                 quick |= devices == 2 and dtype == jnp.bfloat16 and mode == "shard_map"
-            quick |= strategy in ("gather", "ring") and devices == 8 and mode == "shard_map"
+            if strategy in ("gather", "ring") and dtype == np.float32:
+                quick |= devices == 8 and mode == "shard_map"
             yield pytest.param(
                 *(strategy, mode, devices, dtype, negatives),
                 id=f"{strategy}-{mode}-{devices}-{np.dtype(dtype).name}-{negatives}",
@@ -211,7 +214,7 @@ def test_values_and_gradients(
 
 
 @pytest.mark.parametrize("negatives", ["both", "bank"])
-@pytest.mark.parametrize("mode", ["pmap", "shard_map"])
+@pytest.mark.parametrize("mode", [pytest.param("pmap", marks=pytest.mark.slow), "shard_map"])
 @pytest.mark.parametrize("strategy", ["auto", "chunked", "ring"])
 def test_tiles_of_the_default_size(strategy: str, mode: str, negatives: str) -> None:
     result = run(mode, 4, "aninfonce", strategy=strategy, negatives=negatives)
@@ -262,7 +265,8 @@ def test_a_parameter_that_differs_along_another_axis(strategy: str, kind: str) -
     ("kind", "negatives"), [("aninfonce", "anchors"), ("infonce", "both"), ("infonce", "anchors")]
 )
 def test_other_losses_and_negatives(strategy: str, kind: str, negatives: str) -> None:
-    result = run("pmap", 4, kind, strategy=strategy, chunk_size=CHUNK, negatives=negatives)
+    settings = {"strategy": strategy, "chunk_size": CHUNK, "negatives": negatives}
+    result = run("shard_map_unchecked", 4, kind, **settings)
     assert_matches(result, reference(kind, negatives))
 
 
@@ -314,16 +318,87 @@ def test_what_travels_between_devices(strategy: str) -> None:
     assert travelling("cpu", lax.Precision.DEFAULT) == {(sent, "f32")}
 
 
-def test_a_batch_spread_over_two_axes() -> None:
-    devices = np.array(jax.devices()[:8]).reshape(2, 4)
-    mesh = Mesh(devices, ("hosts", "chips"), axis_types=(AxisType.Auto,) * 2)
-    axes = ("hosts", "chips")
-    for strategy in ("gather", "ring"):
-        loss = over_mesh(loss_function("aninfonce", strategy=strategy), mesh, axes)
-        parameters = jnp.ones(DIM), jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
-        (value, out), grads = jax.jit(value_and_grads(loss))(*parameters, *example())
-        result = Result(value, np.sort(out.per_anchor), *grads)
-        assert_matches(result, reference("aninfonce", "both"))
+TWO_AXES = ("slices", "data")
+
+
+def two_axes(*shape: int) -> Mesh:
+    devices = np.array(jax.devices()[: shape[0] * shape[1]]).reshape(shape)
+    return Mesh(devices, TWO_AXES, axis_types=(AxisType.Auto,) * 2)
+
+
+def over_two_axes(mesh: Mesh, axes: Any, checked: bool | None, **settings: Any) -> Result:
+    """Computes on a mesh of two axes: through `over_mesh`, or in a checked `shard_map` or not."""
+    negatives = settings.pop("negatives")
+    arrays = inputs(negatives, np.float32)
+    if negatives != "bank":
+        settings["negatives"] = negatives
+    parameters = jnp.ones(DIM), jnp.asarray(PARAMETER["aninfonce"], jnp.float32)
+    loss = loss_function("aninfonce", chunk_size=CHUNK, **settings)
+    if checked is None:
+        differentiated = value_and_grads(over_mesh(loss, mesh, axes), len(arrays))
+        (value, out), grads = jax.jit(differentiated)(*parameters, *arrays)
+        return Result(value, np.sort(out.per_anchor), *grads)
+
+    def step(*args: Array) -> Any:
+        local = functools.partial(loss, axis_name=axes)
+        (value, out), (d_scale, d_parameter, *d_arrays) = value_and_grads(local, len(arrays))(*args)
+        return value, out.per_anchor, *lax.pmean((d_scale, d_parameter), axes), *d_arrays
+
+    rows = [P(axes) for _ in arrays]
+    mapped = jax.shard_map(
+        step,
+        mesh=mesh,
+        in_specs=(P(), P(), *rows),
+        out_specs=(P(), P(axes), P(), P(), *rows),
+        check_vma=checked,
+    )
+    value, per_anchor, d_scale, d_parameter, *d_arrays = jax.jit(mapped)(*parameters, *arrays)
+    factor = 1 if checked else 1 / mesh.size
+    d_arrays = [np.float32(x) * factor for x in d_arrays]
+    return Result(value, np.sort(per_anchor), d_scale, d_parameter, *d_arrays)
+
+
+def every_pair_of_axes() -> Iterator[Any]:
+    """Lists strategy, negatives, shape, order of axes and checks; some are slow tests."""
+    for strategy, negatives, checked in itertools.product(
+        ("gather", "ring", "dense"), ("both", "bank"), (None, True, False)
+    ):
+        for shape, axes in itertools.product(((2, 4), (4, 2), (8, 1)), (TWO_AXES, TWO_AXES[::-1])):
+            quick = shape == (2, 4) and axes == TWO_AXES and strategy != "dense"
+            # A bank has gradients that go home; one of each kind of checks will do.
+            quick &= checked is (None if negatives == "both" else strategy == "gather")
+            yield pytest.param(
+                *(strategy, negatives, shape, axes, checked),
+                marks=() if quick else pytest.mark.slow,
+            )
+
+
+@pytest.mark.parametrize(
+    ("strategy", "negatives", "shape", "axes", "checked"), list(every_pair_of_axes())
+)
+def test_a_batch_spread_over_two_axes(
+    strategy: str, negatives: str, shape: tuple[int, int], axes: tuple[str, str], checked: Any
+) -> None:
+    result = over_two_axes(two_axes(*shape), axes, checked, strategy=strategy, negatives=negatives)
+    assert_matches(result, reference("aninfonce", negatives))
+
+
+def test_little_is_gathered_over_the_slow_axis() -> None:
+    """There a device receives what its counterparts have, and then all from its neighbours."""
+    mesh, count = two_axes(2, 4), 8 * 6
+    view = jax.ShapeDtypeStruct((count, DIM), jnp.float32)
+    loss = over_mesh(functools.partial(aninfonce_loss, strategy="gather"), mesh, TWO_AXES)
+    grad = jax.jit(jax.grad(lambda *views: loss(*views, 1.0, negatives=views[0]).loss))
+    jaxpr = str(grad.trace(view, view).jaxpr)
+    found = re.findall(
+        rf"f32\[(\d+),{DIM}\][^=\n]*= (all_gather|reduce_scatter)\[.*?axis_name=\('(\w+)',\)",
+        jaxpr,
+        re.DOTALL,
+    )
+    # The value, and the gradient with what goes home.
+    gathered = [("12", "all_gather", "slices"), ("48", "all_gather", "data")]
+    home = [("12", "reduce_scatter", "data"), ("6", "reduce_scatter", "slices")]
+    assert found == gathered + gathered + home
 
 
 @pytest.mark.parametrize("hardness", [0.5, 2.0])
@@ -371,8 +446,16 @@ def transformed(strategy: str, name: str) -> np.ndarray:
     return jax.jit(transform)(jnp.asarray(PARAMETER["aninfonce"], jnp.float32))
 
 
-@pytest.mark.parametrize("name", TRANSFORMATIONS)
-@pytest.mark.parametrize("strategy", ["chunked", "gather", "ring", "pallas"])
+def every_transformation() -> Iterator[Any]:
+    """Lists strategies and transformations; quick are all of one strategy, and one of all."""
+    for strategy, name in itertools.product(
+        ("chunked", "gather", "ring", "pallas"), TRANSFORMATIONS
+    ):
+        quick = strategy == "chunked" or name == "remat"
+        yield pytest.param(strategy, name, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("strategy", "name"), list(every_transformation()))
 def test_transformations_and_second_derivatives(strategy: str, name: str) -> None:
     chex.assert_trees_all_close(
         transformed(strategy, name), transformed("dense", name), rtol=1e-4, atol=1e-6
@@ -409,41 +492,75 @@ def exact_extreme(case: str, dtype: Any) -> tuple[Any, Any]:
 
     with jax.enable_x64(True):
         exact = [jnp.asarray(np.float64(view.astype(dtype))) for view in views]
-        return jax.jit(differentiate(mean))(*exact, jnp.full(DIM, concentration))
+        found = jax.jit(differentiate(mean))(*exact, jnp.full(DIM, concentration))
+        return jax.tree.map(np.asarray, found)
+
+
+def extreme_errors(
+    strategy: str, case: str, dtype: Any, chunk_size: int
+) -> tuple[float, list[tuple[float, float]]]:
+    """Returns the error of the loss; of each gradient its error, and its largest entry."""
+    *views, concentration = extremes()[case]
+    ours = functools.partial(aninfonce_loss, strategy=strategy, chunk_size=chunk_size)
+    if strategy in ("gather", "ring"):
+        mesh = Mesh(np.array(jax.devices()[:8]), (AXIS,), axis_types=(AxisType.Auto,))
+        ours = over_mesh(ours, mesh, AXIS)
+    loss, gradients = jax.jit(differentiate(lambda *arguments: ours(*arguments).loss))(
+        *(jnp.asarray(view.astype(dtype)) for view in views),
+        jnp.full(DIM, concentration, jnp.float32),
+    )
+    exact_loss, exact_gradients = exact_extreme(case, dtype)
+    pairs = zip(gradients, exact_gradients, strict=True)
+    errors = [(np.max(np.abs(np.float64(x) - y)), np.max(np.abs(y))) for x, y in pairs]
+    return float(np.abs(np.float64(loss) - exact_loss)), errors
 
 
 @pytest.mark.parametrize(
     ("strategy", "dtype"),
     [
-        *itertools.product(("chunked", "pallas"), (np.float32, jnp.bfloat16, np.float16)),
+        ("chunked", np.float32),
+        ("pallas", np.float32),
         ("gather", np.float32),
         ("ring", np.float32),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in itertools.product(("chunked", "pallas"), (jnp.bfloat16, np.float16))
+        ),
     ],
     ids=str,
 )
 @pytest.mark.parametrize("case", list(extremes()))
 def test_extremes_against_float64(strategy: str, case: str, dtype: Any) -> None:
-    *views, concentration = extremes()[case]
-    want = exact_extreme(case, dtype)
-    ours = functools.partial(aninfonce_loss, strategy=strategy, chunk_size=CHUNK)
-    if strategy in ("gather", "ring"):
-        mesh = Mesh(np.array(jax.devices()[:8]), (AXIS,), axis_types=(AxisType.Auto,))
-        ours = over_mesh(ours, mesh, AXIS)
-    got = jax.jit(differentiate(lambda *arguments: ours(*arguments).loss))(
-        *(jnp.asarray(view.astype(dtype)) for view in views),
-        jnp.full(DIM, concentration, jnp.float32),
-    )
+    # A device has 6 points, and three divides them: the test below says why.
+    chunk_size = 3 if strategy == "gather" else CHUNK
+    loss, errors = extreme_errors(strategy, case, dtype, chunk_size)
+    concentration = extremes()[case][2]
     rounding = 1e-6 * (1 + concentration)
-    np.testing.assert_allclose(got[0], want[0], atol=rounding)
-    *d_views, d_concentration = zip(got[1], want[1], strict=True)
+    assert loss <= rounding
+    *d_views, (error, largest) = errors
     # A weight is as wrong, relatively, as its score is absolutely.
-    relative = 1e-4 + 1e-7 * concentration
-    for mine, exact in d_views:
-        of_type = relative if dtype == np.float32 else 2.0**-7
-        atol = of_type * np.max(np.abs(exact)) + rounding
-        np.testing.assert_allclose(np.float64(mine), exact, rtol=0, atol=atol)
-    mine, exact = d_concentration
-    np.testing.assert_allclose(mine, exact, atol=relative * np.max(np.abs(exact)) + 1e-7)
+    assert error <= (1e-4 + 1e-7 * concentration) * largest + 1e-7
+    for error, largest in d_views:
+        relative = 1e-4 if dtype == np.float32 else 2.0**-7
+        assert error <= relative * largest + rounding
+
+
+def test_scores_that_round_differently_when_computed_again() -> None:
+    """They move a weight by no more than a unit in the last place of the largest score.
+
+    A gradient weighs keys by exp(score - logsumexp), from scores that are computed again. Scores
+    of Λ = 1e4 have units of 1e-3. Where they round as they did for the log-sum-exp, that cancels
+    in the weight of a key that outweighs all others: every strategy is then off by less than
+    1e-6. Programs compiled without optimisation, as in these tests, round differently in the
+    tiles [3, 5] into which 6 rows and 48 gathered keys are cut here, and the gradient is off by
+    3e-4; with XLA's usual optimisation, or square tiles, by 2e-7.
+    """
+    largest_score = 1e4
+    unit = float(jnp.finfo(jnp.float32).eps) * largest_score
+    loss, errors = extreme_errors("gather", "peaked", np.float32, CHUNK)
+    assert loss <= unit
+    for error, largest in errors:
+        assert error <= unit * largest
 
 
 def test_a_million_keys() -> None:
