@@ -9,13 +9,14 @@ set_up() {
   local extras="${1:-}" folder="${2:-.venv}" versions="${3:-newest}"
   local base version stamp wanted bounds=""
   if [ -z "${VIRTUAL_ENV:-}" ] && [ -z "${CONDA_PREFIX:-}" ]; then
-    base="${PYTHON:-python3}"
-    command -v "$base" >/dev/null || fail "no $base found; install Python 3.11 or newer, or set PYTHON"
-    version="$("$base" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" ||
-      fail "$base can't be run; install Python 3.11 or newer, or set PYTHON to one"
-    "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-      fail "Python 3.11 or newer is needed, $base is $version; set PYTHON to a newer one"
     if [ ! -x "$folder/bin/python" ]; then
+      base="${PYTHON:-python3}"
+      command -v "$base" >/dev/null ||
+        fail "no $base found; install Python 3.11 or newer, or set PYTHON"
+      version="$("$base" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)" ||
+        fail "$base can't be run; install Python 3.11 or newer, or set PYTHON to one"
+      "$base" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "Python 3.11 or newer is needed, $base is $version; set PYTHON to a newer one"
       "$base" -c 'import venv, ensurepip' 2>/dev/null ||
         fail "$base has no venv module; install it (Debian: apt-get install python3-venv)"
       echo "making a virtual environment in $folder"

@@ -100,7 +100,8 @@ pause() {
   wait $! || true
 }
 
-# supervise: gets ready, starts and watches until the run is done, has failed, or is stopped.
+# supervise: gets ready, starts and watches until the run is done, has failed, or is stopped, and
+# ends the launcher with the exit code of the run.
 supervise() {
   while :; do
     # Until something runs there is nothing to save.
@@ -111,16 +112,16 @@ supervise() {
     watch_fleet
     if [ "$code" = 0 ]; then
       say "done"
-      return 0
+      exit 0
     fi
     if ! is_again "$code"; then
       say "ended with $code: $(meaning "$code"); the ends of the logs:" >&2
       show_ends >&2
-      return "$code"
+      exit "$code"
     fi
     if [ -n "$asked" ]; then
       say "stopped with $code: $(meaning "$code"); the same command goes on"
-      return "$code"
+      exit "$code"
     fi
     say "ended with $code: $(meaning "$code"); starting again"
   done

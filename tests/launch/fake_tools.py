@@ -41,7 +41,7 @@ def program(arguments: list[str]) -> int:
     be asked to stop, "hang" does not heed that either, "linger CODE" ends a second later.
     """
     flags = dict(word.split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
-    number = flags.get("--process_id", "0")
+    number = flags.get("--process_id", os.environ.get("FAKE_PROCESS", "0"))
     print(f"process {number} says: {arguments}", flush=True)
     plan = FAKES / f"process-{number}"
     step = (next_of(plan) if plan.exists() else "0").split()
@@ -73,14 +73,14 @@ def python(arguments: list[str]) -> int:
     raise AssertionError
 
 
-def at_host(host: str, command: str) -> int:
+def at_host(host: str, command: str, **variables: str) -> int:
     """Runs a command line as a host would, in a home of its own."""
     if (FAKES / f"{host}.down").exists():
         print(f"ssh: connect to host {host} port 22: Connection timed out", file=sys.stderr)
         return 255
     home = FAKES / "homes" / host
     (home / "tmp").mkdir(parents=True, exist_ok=True)
-    environment = os.environ | {"HOME": str(home), "TMPDIR": str(home / "tmp")}
+    environment = os.environ | {"HOME": str(home), "TMPDIR": str(home / "tmp")} | variables
     return subprocess.run(
         ["bash", "-c", command], cwd=home, env=environment, check=False
     ).returncode
@@ -104,11 +104,95 @@ def scp(arguments: list[str]) -> int:
     if (FAKES / f"{host}.down").exists():
         print(f"ssh: connect to host {host} port 22: Connection timed out", file=sys.stderr)
         return 255
-    shutil.copy(source, FAKES / "homes" / host / path)
+    target_path = FAKES / "homes" / host / path
+    target_path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target_path)
     return 0
 
 
-TOOLS = {"python": python, "ssh": ssh, "scp": scp}
+# --- A Cloud TPU: its request has states, its hosts are folders. ---
+
+
+def gcloud(arguments: list[str]) -> int:
+    words = [word for word in arguments if not word.startswith("--")]
+    flags = dict(word[2:].partition("=")[::2] for word in arguments if word.startswith("--"))
+    if words[:2] != ["compute", "tpus"] or "zone" not in flags:
+        print(f"ERROR: (gcloud) Invalid choice: {arguments}", file=sys.stderr)
+        return 2
+    kind, verb, name = words[2:5]
+    return {
+        "queued-resources describe": describe_request,
+        "queued-resources create": create_request,
+        "queued-resources delete": delete_request,
+        "tpu-vm describe": describe_node,
+        "tpu-vm ssh": node_ssh,
+        "tpu-vm scp": node_scp,
+    }[f"{kind} {verb}"](name, words[5:], flags)
+
+
+def hosts_of(node: str) -> list[str]:
+    return [f"{node}-w{number}" for number in range(int((FAKES / "hosts").read_text()))]
+
+
+def describe_request(name: str, words: list[str], flags: dict[str, str]) -> int:
+    states = FAKES / "request"
+    if not states.exists():
+        text = f"NOT_FOUND: Resource 'projects/p/locations/z/queuedResources/{name}' was not found"
+        print(f"ERROR: (gcloud.compute.tpus.queued-resources.describe) {text}", file=sys.stderr)
+        return 1
+    print(next_of(states) if flags["format"] == "value(state.state)" else "failedData=no capacity")
+    return 0
+
+
+def create_request(name: str, words: list[str], flags: dict[str, str]) -> int:
+    answers = FAKES / "create"
+    answer = next_of(answers) if answers.exists() else "ACTIVE"
+    if answer.startswith("ERROR"):
+        print(answer, file=sys.stderr)
+        return 1
+    (FAKES / "request").write_text(answer.replace(" ", "\n") + "\n")
+    print(f"Create request issued for: [{name}]", file=sys.stderr)
+    return 0
+
+
+def delete_request(name: str, words: list[str], flags: dict[str, str]) -> int:
+    """Takes the machines away, with all that runs there and lies on their disks."""
+    (FAKES / "request").unlink()
+    for home in (FAKES / "homes").glob("*"):
+        for pid in home.glob("tmp/*/*/pid"):
+            subprocess.run(["pkill", "-KILL", "--session", pid.read_text().strip()], check=False)
+        shutil.rmtree(home)
+    return 0
+
+
+def describe_node(name: str, words: list[str], flags: dict[str, str]) -> int:
+    if flags["format"] == "value(state)":
+        state = FAKES / "node"
+        print(state.read_text().strip() if state.exists() else "READY")
+    else:
+        print(";".join(f"10.0.0.{number}" for number, _ in enumerate(hosts_of(name))))
+    return 0
+
+
+def chosen(node: str, worker: str) -> list[tuple[int, str]]:
+    hosts = list(enumerate(hosts_of(node)))
+    return hosts if worker == "all" else [hosts[int(worker)]]
+
+
+def node_ssh(name: str, words: list[str], flags: dict[str, str]) -> int:
+    codes = []
+    for number, host in chosen(name, flags["worker"]):
+        print(f"SSH: Attempting to connect to worker {number}...", file=sys.stderr, flush=True)
+        codes.append(at_host(host, flags["command"], FAKE_PROCESS=str(number)))
+    return next((code for code in codes if code), 0)
+
+
+def node_scp(source: str, words: list[str], flags: dict[str, str]) -> int:
+    node, _, path = words[0].partition(":")
+    return max(scp([source, f"{host}:{path}"]) for _, host in chosen(node, flags["worker"]))
+
+
+TOOLS = {"python": python, "ssh": ssh, "scp": scp, "gcloud": gcloud}
 
 if __name__ == "__main__":
     if sys.argv[1] != "python" or sys.argv[2:4] == ["-m", "aninfonce_jax.main"]:

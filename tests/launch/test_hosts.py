@@ -80,7 +80,7 @@ def test_a_process_that_stays_behind_is_stopped(fakes, arguments):
 def test_ctrl_c_stops_all_and_they_save(fakes, arguments):
     for process in (0, 1):
         fakes.plan(process, "wait 75")
-    launcher = fakes.start("hosts.sh", *arguments)
+    launcher = fakes.start("hosts.sh", *arguments, "--grace=60")
     while len(list(fakes.state.glob("ready-*"))) < 2:
         time.sleep(0.02)
     launcher.send_signal(signal.SIGINT)
@@ -93,12 +93,12 @@ def test_ctrl_c_stops_all_and_they_save(fakes, arguments):
 def test_the_same_command_finds_what_another_launcher_has_started(fakes, arguments):
     for process in (0, 1):
         fakes.plan(process, "wait 75")
-    launcher = fakes.start("hosts.sh", *arguments)
+    launcher = fakes.start("hosts.sh", *arguments, "--grace=60")
     while len(list(fakes.state.glob("ready-*"))) < 2:
         time.sleep(0.02)
     launcher.kill()
     launcher.communicate()
-    again = fakes.start("hosts.sh", *arguments)
+    again = fakes.start("hosts.sh", *arguments, "--grace=60")
     other = fakes.run("hosts.sh", *arguments, "--config.train.steps=5")
     assert other.returncode == 1
     assert "starting failed on one: aninfonce_jax: another run is under way" in other.stderr
