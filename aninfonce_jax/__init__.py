@@ -4,12 +4,12 @@
 
     out = an.aninfonce_loss(view1, view2, concentration)
 
-Names are loaded when they are first used, so that importing the package costs nothing.
+Names are loaded when they are first used, so that importing the package costs nothing, and a
+command can be stopped in a line almost as soon as Python runs.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
-
+# As in `typing`, which takes longer to import than Python to start.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from aninfonce_jax.config.schema import CheckpointConfig, ConfigError, EvalConfig, LogConfig
     from aninfonce_jax.dgp import conditionals, marginals, products, spaces
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
+    from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
     from aninfonce_jax.models.encoder import FunctionEncoder, LinenEncoder, NNXEncoder, as_encoder
@@ -72,6 +73,7 @@ _HOMES = {
         "LatentProcess",
         "sample_pairs",
     ),
+    "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.contrast": (
         "aninfonce_loss",
         "infonce_loss",
@@ -154,6 +156,7 @@ __all__ = [
     "aninfonce_loss",
     "as_encoder",
     "block_orthogonality",
+    "centring_penalty",
     "concentration_error",
     "concentration_values",
     "conditionals",
@@ -178,9 +181,11 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
     home = importlib.import_module(_HOME[name])
     # A module of a package becomes its attribute only once it is imported.
     if name in _HOMES["aninfonce_jax.dgp"]:

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import optax
 
-from aninfonce_jax import config as config_lib
 from aninfonce_jax import rng
 from aninfonce_jax.cli import warn
 from aninfonce_jax.config import schema
@@ -90,7 +89,7 @@ def assemble(config: Config, source: Source) -> Experiment:
         checkpoint=config.checkpoint,
         log=config.log,
         hang_timeout=config.train.hang_timeout,
-        description=config_lib.to_dict(config),
+        config=config,
     )
 
 

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import NoReturn, TextIO
 
+from aninfonce_jax.at_once import EXIT_PREEMPTED as EXIT_PREEMPTED
+
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-# sysexits.h's EX_TEMPFAIL: schedulers take it as "start me again".
-EXIT_PREEMPTED = 75
 # Of several processes one died, hangs or never came: what is saved is sound, start them again.
 EXIT_PEER_LOST = 76
 # What a shell reports of a program that Ctrl-C has ended.

@@ -140,7 +140,7 @@ def parse(arguments: list[str]) -> Command:
     Raises:
       ConfigError: on an unknown flag, a flag without its value, or a value that can't be one.
     """
-    namespace, unknown = _parser().parse_known_args(arguments)
+    namespace, unknown = _parser(_items_named(arguments)).parse_known_args(arguments)
     if unknown:
         _refuse(unknown[0])
     values = vars(namespace)
@@ -184,12 +184,23 @@ def parse_cluster(arguments: list[str]) -> Flags:
     return Flags(**values)
 
 
+def _items_named(arguments: list[str]) -> tuple[str, ...]:
+    """Returns the keys of items of lists of sections that are named, such as "members.0.kind"."""
+    flags = [x.partition("=")[0] for x in arguments if x.startswith("--config.")]
+    names = dict.fromkeys(flag.removeprefix("--config.") for flag in flags)
+    known = config_lib.leaves()
+    return tuple(name for name in names if name not in known and config_lib.leaf_of(name))
+
+
 @functools.cache
-def _parser() -> _Parser:
+def _parser(items: tuple[str, ...] = ()) -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
     for flag in (*_FLAGS, *_CLUSTER_FLAGS):
         parser.add_argument(flag)
-    for name, leaf in config_lib.leaves().items():
+    for name in (*config_lib.leaves(), *items):
+        leaf = config_lib.leaf_of(name)
+        if leaf is None:  # of an item in a list, whose place is not named
+            continue
         # A switch that is only named is on.
         extra: dict[str, Any] = {"nargs": "?", "const": "true"} if leaf.type == "bool" else {}
         parser.add_argument(f"--config.{name}", dest=f"config.{name}", **extra)

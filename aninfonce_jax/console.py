@@ -38,8 +38,8 @@ def print_config(runs: Mapping[str, Config]) -> None:
         for name, value in config_lib.flatten(run).items():
             # A comparison tells its objectives by `compare`.
             is_told = name == "objective.kind" and len(runs) > 1
-            other_kind = name.endswith(".kind") and value != usual[name] and not is_told
-            if value != defaults[name] or other_kind:
+            other_kind = name.endswith(".kind") and value != usual.get(name) and not is_told
+            if value != defaults.get(name) or other_kind:
                 changed[name] = value
     table = Table(box=None, show_header=False)
     table.add_column("key", no_wrap=True)

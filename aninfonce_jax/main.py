@@ -4,7 +4,7 @@ What each mode does; the flags are read in `command_line`. Heavy imports wait un
 are known to be good, so that a typo answers at once.
 """
 
-from aninfonce_jax.stop import Preempted, StopSignal, stop_at_once
+from aninfonce_jax.at_once import stop_at_once
 
 if __name__ == "__main__":
     stop_at_once()  # before the imports that take time
@@ -12,6 +12,7 @@ if __name__ == "__main__":
 import contextlib
 import dataclasses
 import os
+import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.distributed.cluster import find_cluster
 from aninfonce_jax.distributed.peers import ALONE, Peers
 from aninfonce_jax.remote import AnyPath, RemoteError
+from aninfonce_jax.stop import Preempted, StopSignal
 
 if TYPE_CHECKING:
     from aninfonce_jax.training.experiment import Experiment
@@ -140,9 +142,8 @@ def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, peers: Pee
         try:
             return _train_and_report(runs, workdir, progress, stop, peers)
         except Preempted as notice:
-            return complain(
-                f"{notice}; the same command with --workdir={workdir} goes on", EXIT_PREEMPTED
-            )
+            flag = shlex.quote(f"--workdir={workdir}")
+            return complain(f"{notice}; the same command with {flag} goes on", EXIT_PREEMPTED)
 
 
 def _train_and_report(
@@ -163,7 +164,7 @@ def _train_and_report(
             raise Preempted(f"stopped before {name} began")
         try:
             train(
-                _build(name, run.config, progress if peers.is_first else "off"),
+                _build(name, run.config, progress, stop, peers),
                 run.folder,
                 placement=placements[name],
                 stop=stop,
@@ -188,23 +189,33 @@ def _train_and_report(
         return complain(error, EXIT_FAILED)
 
 
-def _build(name: str, config: Config, progress: Any) -> "Experiment":
+def _build(
+    name: str, config: Config, progress: Any, stop: StopSignal, peers: Peers
+) -> "Experiment":
     """Builds a run's parts, and says so: opening a data set may take its time."""
     from aninfonce_jax.build import build_experiment
     from aninfonce_jax.training.progress import Progress
 
-    with Progress(config.train.steps, mode=progress, label=name) as bar:
+    with Progress(config.train.steps, mode=progress, label=name, is_shown=peers.is_first) as bar:
         bar.status(f"setting up the source of pairs: {config.source.kind}")
-        return build_experiment(config)
+        # Of several, none leaves by itself: it is asked when all are set up.
+        if peers.are_many:
+            return build_experiment(config)
+        with stop.raising(f"stopped while {name} was set up"):
+            return build_experiment(config)
 
 
 def _evaluate(
     folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any], peers: Peers
 ) -> int:
     from aninfonce_jax.data.source import DataError
+    from aninfonce_jax.report.runs import find_metrics
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
 
+    # What the report would refuse, before scores are written for it.
+    for folder in folders:
+        find_metrics(folder)
     try:
         for folder in folders:
             warnings = evaluate_config(folder, overrides).get("warnings", ())
@@ -294,7 +305,7 @@ def _report(folders: list[AnyPath], output: AnyPath) -> int:
 
 
 def script() -> None:
-    """Runs the command line of this process: what the `aninfonce` script calls."""
+    """Runs the command line of this process."""
     run_command(main)
 
 

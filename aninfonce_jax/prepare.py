@@ -3,18 +3,18 @@
 Writes a data set once, as ArrayRecord in TFDS's own format, from files on this machine.
 """
 
-from aninfonce_jax import stop
+from aninfonce_jax.at_once import stop_at_once
 
 if __name__ == "__main__":
-    stop.stop_at_once()  # before the imports that take time
+    stop_at_once()  # before the imports that take time
 
 import argparse
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn, Self, TextIO
 
+from aninfonce_jax import stop
 from aninfonce_jax.cli import (
     EXIT_FAILED,
     EXIT_PREEMPTED,
@@ -89,8 +89,8 @@ def main(argv: list[str]) -> int:
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = _Parser(prog="aninfonce_jax.prepare", add_help=False, allow_abbrev=False)
     parser.add_argument("dataset", choices=_DATASETS)
-    parser.add_argument("--from", dest="origin", type=Path, required=True)
-    parser.add_argument("--to", type=Path, required=True)
+    parser.add_argument("--from", dest="origin", required=True)
+    parser.add_argument("--to", required=True)
     parser.add_argument("--name")
     parser.add_argument("--skip_bad", action="store_true")
     parser.add_argument("--threads", type=int, default=4)
@@ -107,8 +107,9 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _run(values: argparse.Namespace) -> int:
     from aninfonce_jax.data import prepare, recipes
+    from aninfonce_jax.data.datasets import local_folder
 
-    origin, to = values.origin.expanduser(), values.to.expanduser()
+    origin, to = local_folder(values.origin), local_folder(values.to)
     target, splits = recipes.read(values.dataset, origin, values.name)
     with stop.raised(), _Bar(target.name, values.progress) as bar:
         result = prepare.prepare(

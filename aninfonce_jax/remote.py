@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import logging
 import os
 import re
 from collections.abc import Iterator
@@ -266,6 +267,8 @@ def _store() -> Any:
     # what was there before is worse than none. That epath may not choose TensorFlow is for speed
     # and for one way to sign in.
     os.environ.setdefault("EPATH_USE_TF", "false")
+    # It logs what it raises, with a traceback.
+    logging.getLogger("gcsfs").setLevel(logging.CRITICAL)
     settings = fsspec.config.conf.setdefault("gcs", {})
     settings |= {"use_listings_cache": False, "requests_timeout": _TIMEOUT_SECONDS, **settings}
     return fsspec.filesystem("gcs")
@@ -299,6 +302,6 @@ def _reason(error: BaseException) -> str:
         r"Forbidden|PERMISSION_DENIED|UNAUTHENTICATED|\b40[13]\b", line
     ):
         return f"permission denied ({line})"
-    if re.search("Connect|gaierror|Timeout", kinds) or re.search("UNAVAILABLE|DEADLINE", line):
+    if re.search("Connect|gaierror|Timeout", kinds) or re.search("UNAVAILABLE|DEADLINE|CURL", line):
         return f"no connection ({line or kinds.split()[0]})"
     return f"{kinds.split()[0]}: {line}"

@@ -1,7 +1,6 @@
 """Training and evaluating: what the command line does, and what a program of one's own calls."""
 
 import contextlib
-import dataclasses
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -142,16 +141,9 @@ def evaluate_config(workdir: AnyPath, overrides: Mapping[str, Any]) -> dict[str,
         peers.by_first(
             "hold the run", lambda: stack.enter_context(workdir_lib.hold(workdir)) and None
         )
-        trained = workdir_lib.read_config(workdir)
-        config = config_lib.for_evaluation(trained, overrides)
+        config = config_lib.for_evaluation(workdir_lib.read_config(workdir), overrides)
         placement = place(config, training=False)
-        changes: dict[str, Any] = {}
-        if config.eval != trained.eval:
-            before, after = (dataclasses.asdict(x.eval) for x in (trained, config))
-            changes = {f"eval.{name}": after[name] for name in after if after[name] != before[name]}
-        return evaluate_workdir(
-            build_experiment(config), workdir, placement, evaluated_with=changes
-        )
+        return evaluate_workdir(build_experiment(config), workdir, placement)
 
 
 def _check_divides(experiment: Experiment, placement: Placement) -> None:

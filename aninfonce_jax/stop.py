@@ -1,45 +1,17 @@
-"""Being asked to stop: SIGTERM and Ctrl-C as a flag that is read where stopping is safe.
-
-Imports nothing heavy, so that a request is heeded from the first import on.
-"""
+"""Being asked to stop: SIGTERM and Ctrl-C as a flag that is read where stopping is safe."""
 
 import contextlib
-import os
 import signal
 import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
-from aninfonce_jax.cli import EXIT_PREEMPTED
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+from aninfonce_jax.at_once import SIGNALS
 
 
 class Preempted(Exception):  # noqa: N818 - a request, not an error
     """The process was asked to stop; what is done is saved and the run can be resumed."""
-
-
-def stop_at_once() -> None:
-    """Lets SIGTERM and Ctrl-C end the process with one line and the code of a preempted run.
-
-    For a command line, as its first act: while modules are imported there is nothing to save,
-    and Python's own answer would be a traceback. Files are written whole or not at all, so that
-    this is safe at any time; a `StopSignal` is kinder to a run.
-    """
-    for number in _SIGNALS:
-        # A signal that the parent has set to be ignored (nohup, a background job) stays so.
-        if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    # Neither an exception, which an import may swallow or show, nor a buffered stream, which
-    # may be in use at this moment.
-    name = signal.Signals(number).name
-    text = f"aninfonce_jax: stopped at once by {name}; the same command starts it again, or "
-    os.write(2, f"{text}goes on from what is saved\n".encode())
-    os._exit(EXIT_PREEMPTED)
 
 
 @contextlib.contextmanager
@@ -52,7 +24,7 @@ def raised() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    previous = {number: signal.getsignal(number) for number in _SIGNALS}
+    previous = {number: signal.getsignal(number) for number in SIGNALS}
     for number, handler in previous.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, signal.default_int_handler)
@@ -81,16 +53,31 @@ class StopSignal:
         self.requested = False
         self.is_patient = False
         self._previous: dict[int, Any] = {}
+        # Of a signal that is to raise.
+        self._message: str | None = None
 
     def raise_if_requested(self, message: str) -> None:
         """Raises Preempted with the message if a signal has come."""
         if self.requested:
             raise Preempted(message)
 
+    @contextlib.contextmanager
+    def raising(self, message: str) -> Iterator[None]:
+        """Lets a signal raise Preempted right where it comes: while there is nothing to save yet.
+
+        Code that swallows the exception does not swallow the request, which `requested` keeps.
+        """
+        self._message = message
+        try:
+            self.raise_if_requested(message)
+            yield
+        finally:
+            self._message = None
+
     def __enter__(self) -> "StopSignal":
         # Handlers can only be set in the main thread; elsewhere the run is not interruptible.
         if threading.current_thread() is threading.main_thread():
-            self._previous = {number: signal.getsignal(number) for number in _SIGNALS}
+            self._previous = {number: signal.getsignal(number) for number in SIGNALS}
             for number, handler in self._previous.items():
                 # Ctrl-C is not meant for a job in the background, whose shell has set this.
                 if handler is not signal.SIG_IGN:
@@ -105,3 +92,5 @@ class StopSignal:
         self.requested = True
         if not (self.is_patient and number == signal.SIGTERM):
             signal.signal(number, self._previous[number])
+        if self._message is not None:
+            raise Preempted(self._message)

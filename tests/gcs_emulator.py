@@ -11,6 +11,7 @@ also be told to answer with an error.
 import contextlib
 import dataclasses
 import http.server
+import logging
 import re
 import threading
 from collections.abc import Iterator
@@ -76,6 +77,8 @@ def serve() -> Iterator[Store]:
     """Runs an emulator on a port of its own, with one bucket."""
     from gcp_storage_emulator import server as emulator
 
+    # It takes every question about what is not there for an error.
+    logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)
     storage = emulator.Storage(use_memory_fs=True)
     emulator.buckets.create_bucket(BUCKET, storage)
     store = Store("", storage)

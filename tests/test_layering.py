@@ -11,6 +11,7 @@ PACKAGE = Path(__file__).resolve().parent.parent / "aninfonce_jax"
 
 # Lowest first. A module may import from its own layer's folder or any layer before it.
 LAYERS = [
+    ["at_once"],
     ["types", "cli", "remote"],
     ["files"],
     ["compat", "config", "lock", "rng", "stop"],
@@ -27,6 +28,7 @@ LAYERS = [
     ["__init__"],
     ["command_line"],
     ["main", "prepare"],
+    ["script"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 MODULES = sorted(PACKAGE.rglob("*.py"))

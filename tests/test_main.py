@@ -2,6 +2,7 @@ import functools
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 import aninfonce_jax as an
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import runs as runs_lib
+from aninfonce_jax.dgp import mixing
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.main import main
 from aninfonce_jax.scores import registry
@@ -324,6 +326,29 @@ def test_a_work_directory_that_is_removed_in_mid_run(tmp_path, capfd, monkeypatc
     assert err.startswith("aninfonce_jax: ")
     assert "can't go on: " in err
     assert err.count("\n") == 1
+
+
+def test_a_stop_while_a_mixing_is_sought_among_a_billion(tmp_path, capsys, monkeypatch):
+    """And the folder of the command is quoted as a shell wants it."""
+    keep_best, calls = mixing._keep_best, []
+
+    def search(*args):
+        calls.append(args)
+        if len(calls) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        return keep_best(*args)
+
+    monkeypatch.setattr(mixing, "_keep_best", search)
+    monkeypatch.setattr(mixing, "_CHUNK_ENTRIES", 2**10)
+    workdir = tmp_path / "it's a [run]"
+    one = ["--config.compare=", "--config.source.mixing.candidates=1000000000"]
+    assert run(*SMALL, *one, f"--workdir={workdir}") == 75
+    assert len(calls) == 2
+    err = capsys.readouterr().err
+    flag = shlex.quote(f"--workdir={workdir}")
+    assert f"stopped while aninfonce was set up; the same command with {flag} goes on\n" in err
+    assert err.count("\n") == 1
+    assert shlex.split(flag) == [f"--workdir={workdir}"]
 
 
 def test_a_stop_while_setting_up_asks_to_be_started_again(tmp_path, capsys, monkeypatch):

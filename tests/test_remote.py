@@ -143,6 +143,7 @@ class HttpError(Exception):
         (ConnectionRefusedError(111, "refused"), "no connection ([Errno 111] refused)"),
         (TimeoutError(), "no connection (TimeoutError)"),
         (ValueError("UNAVAILABLE: curl"), "no connection (UNAVAILABLE: curl)"),
+        (ValueError("ABORTED: CURL error 6"), "no connection (ABORTED: CURL error 6)"),
         (RuntimeError("odd " * 100), "RuntimeError: odd odd"),
     ],
 )

@@ -2,13 +2,19 @@
 
 import json
 
+import chex
+import jax
+import numpy as np
 import pytest
+from later_schemas import add_field
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import runs
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.stop import Preempted, StopSignal
+from aninfonce_jax.training import loop
 
 
 def read_eval(folder):
@@ -62,3 +68,43 @@ def test_a_run_is_evaluated_again_by_its_own_config_or_in_another_way(small_conf
     assert other["loss"] == again["loss"]
     with pytest.raises(ConfigError, match=r"train\.steps"):
         runs.evaluate_config(tmp_path, {"train.steps": 8})
+
+
+def test_a_run_that_began_before_a_field_was_known_goes_on(small_config, tmp_path, monkeypatch):
+    """Its hash is the one that it began with; a field that it lacks has its default."""
+    config = small_config(train__steps=8, eval__every=8)
+    whole = runs.train(build_experiment(config), tmp_path / "whole", progress="off")
+    older = tmp_path / "older"
+    with monkeypatch.context() as patch, StopSignal() as stop:
+        save = loop._Session._save
+
+        def save_and_stop(session, step, state):
+            save(session, step, state)
+            stop.requested = True
+
+        patch.setattr(loop._Session, "_save", save_and_stop)
+        with pytest.raises(Preempted, match="stopped at step 4 of 8"):
+            runs.train(build_experiment(config), older, stop=stop, progress="off")
+    before = workdir_lib.read_saved(older)
+
+    add_field(monkeypatch, "train", "colours", 3)
+    newer = config_lib.from_dict(config_lib.to_dict(config))
+    assert newer.train.colours == 3
+    assert config_lib.fingerprint(newer) != before.hash
+    other = config_lib.resolve(config_lib.to_dict(newer), {"train.colours": 4}).runs["aninfonce"]
+    with pytest.raises(ConfigError, match=r"with another config \(train.colours: 3 -> 4\)"):
+        runs.train(build_experiment(other), older, progress="off")
+    result = runs.train(build_experiment(newer), older, progress="off")
+
+    chex.assert_trees_all_equal(
+        *(jax.tree.map(np.asarray, x.state.params) for x in (result, whole))
+    )
+    assert result.scores == whole.scores
+    saved = workdir_lib.read_saved(older)
+    assert saved.hash == before.hash == read_eval(older)["config_hash"]
+    assert saved.values["train"]["colours"] == 3
+    # A finished one of the older version is as good, to be evaluated and to be trained on.
+    scores = runs.evaluate_config(tmp_path / "whole", {})
+    assert scores["r2"] == whole.scores["r2"]
+    assert "evaluated_with" not in scores
+    runs.train(build_experiment(newer), tmp_path / "whole", progress="off")

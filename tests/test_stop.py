@@ -1,12 +1,16 @@
+import configparser
 import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from aninfonce_jax.stop import Preempted, StopSignal, raised
+
+ROOT = Path(__file__).resolve().parent.parent
 
 
 def test_a_signal_becomes_a_flag_and_the_handlers_come_back():
@@ -19,6 +23,21 @@ def test_a_signal_becomes_a_flag_and_the_handlers_come_back():
         with pytest.raises(Preempted, match="stopped here"):
             stop.raise_if_requested("stopped here")
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_while_nothing_is_to_be_saved_a_signal_is_heeded_at_once():
+    with StopSignal() as stop:
+        with stop.raising("stopped while it was set up"):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.requested
+        # It had come before.
+        with pytest.raises(Preempted, match="while it was"), stop.raising("stopped while it was"):
+            raise AssertionError("nothing should begin")
+    with StopSignal() as stop:
+        with pytest.raises(Preempted, match="set up"), stop.raising("stopped while it was set up"):
+            signal.raise_signal(signal.SIGTERM)
+        assert stop.requested
 
 
 @pytest.mark.parametrize("handling", [StopSignal, raised])
@@ -35,7 +54,7 @@ def test_a_signal_that_is_ignored_stays_so(handling):
 def test_a_stop_during_the_first_imports_is_one_line(number):
     """The process says when its handler stands, and is stopped as it imports."""
     code = (
-        "import runpy, sys; import aninfonce_jax.stop as stop; install = stop.stop_at_once;"
+        "import runpy, sys; import aninfonce_jax.at_once as stop; install = stop.stop_at_once;"
         "stop.stop_at_once = lambda: (install(), print('ready', flush=True));"
         "runpy.run_module('aninfonce_jax.main', run_name='__main__')"
     )
@@ -56,7 +75,8 @@ def test_a_stop_during_the_first_imports_is_one_line(number):
 
 def test_a_preparation_sets_its_handler_before_its_imports_too():
     code = (
-        "import os, runpy, signal; import aninfonce_jax.stop as stop; install = stop.stop_at_once;"
+        "import os, runpy, signal; import aninfonce_jax.at_once as stop;"
+        "install = stop.stop_at_once;"
         "stop.stop_at_once = lambda: (install(), os.kill(os.getpid(), signal.SIGTERM));"
         "runpy.run_module('aninfonce_jax.prepare', run_name='__main__')"
     )
@@ -65,15 +85,38 @@ def test_a_preparation_sets_its_handler_before_its_imports_too():
     assert done.stderr.startswith("aninfonce_jax: stopped at once by SIGTERM")
 
 
-def test_nothing_heavy_is_imported_before_the_handler():
-    code = "import sys, aninfonce_jax.stop; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not {"jax", "numpy", "absl", "ml_collections"} & set(done.stdout.split())
+def test_next_to_nothing_is_imported_before_the_handler():
+    """Besides what Python imports to start, and `signal` with its enums."""
+    code = "import sys; bare = {*sys.modules}; import aninfonce_jax.at_once"
+    show = f"import os, signal\n{code}; print(*sorted({{*sys.modules}} - bare))"
+    command = [sys.executable, "-S", "-c", show]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["aninfonce_jax", "aninfonce_jax.at_once"]
+
+
+def test_the_installed_script_sets_its_handler_first():
+    (entry,) = (e for e in entry_points_of_setup() if e.startswith("aninfonce "))
+    module, function = entry.partition("=")[2].strip().split(":")
+    code = (
+        "import os, signal, sys; sys.addaudithook(lambda event, names: event == 'import' and "
+        "names[0] == 'aninfonce_jax.main' and os.kill(os.getpid(), signal.SIGTERM));"
+        f"from {module} import {function}; {function}()"
+    )
+    command = [sys.executable, "-c", code, "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert done.returncode == 75
+    assert done.stderr.startswith("aninfonce_jax: stopped at once by SIGTERM")
+
+
+def entry_points_of_setup():
+    parsed = configparser.ConfigParser()
+    parsed.read(ROOT / "setup.cfg")
+    return parsed["options.entry_points"]["console_scripts"].strip().splitlines()
 
 
 def test_the_second_signal_of_a_command_ends_it_at_once():
     code = (
-        "import os, signal, aninfonce_jax.stop as stop; stop.stop_at_once();"
+        "import os, signal; from aninfonce_jax import at_once, stop; at_once.stop_at_once();"
         "signals = stop.StopSignal().__enter__(); os.kill(os.getpid(), signal.SIGINT);"
         "assert signals.requested; os.kill(os.getpid(), signal.SIGINT); print('still here')"
     )

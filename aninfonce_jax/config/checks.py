@@ -28,6 +28,13 @@ def check(config: Config) -> None:
             _check_mlp(mlp, config)
         case schema.ResNetConfig() as resnet:
             _check_resnet(resnet, config)
+    match config.objective:
+        case schema.AnInfoNCEConfig(normalize=False, centring=centring):
+            _require(
+                centring == 0,
+                f"objective.centring={centring} is for embeddings on the sphere; set "
+                "objective.normalize=True, or objective.centring=0",
+            )
     _check_evaluation(config)
     _require(
         config.optimizer.warmup_steps < config.train.steps,

@@ -2,10 +2,14 @@
 
 A section with a `kind` is parsed into the class of that kind. A key which that class does not
 have is an error that says who would have a use for it.
+
+A field may also be a list of sections, each with a kind of its own. Its items are named by their
+place: `members.0.kind` is that of the first.
 """
 
 import dataclasses
 import functools
+import re
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +26,9 @@ from aninfonce_jax.config.values import (
 )
 
 KIND = "kind"
+# Stands for the place of an item of a list of sections.
+ITEM = "N"
+_PLACE = re.compile(r"(?<=\.)\d+(?=\.)")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +36,7 @@ class Leaf:
     """A field that holds a value, as it may be named on a command line.
 
     Attributes:
-      name: dotted, such as "objective.temperature".
+      name: dotted, such as "objective.temperature"; "N" for the place in a list of sections.
       default: that of the first kind that has it.
       type: what values it takes, for the help.
       help: what it means.
@@ -85,19 +92,48 @@ def _leaves(cls: Any, prefix: str, kinds: tuple[str, ...]) -> Iterator[Leaf]:
     for field in dataclasses.fields(cls):
         name = f"{prefix}{field.name}"
         sections = classes_of(field.type)
+        item = section_item(field.type)
+        if not sections:
+            meaning = field.metadata["help"]
+            shown_type = type_name(field.type) if item is None else "list of sections"
+            yield Leaf(name, field.default, shown_type, meaning, kinds, field)
         for section in sections:
             yield from _leaves(section, f"{name}.", kinds_of(section) or kinds)
-        # A list of sections can't be written on a command line.
-        if not sections and _section_item(field.type) is None:
-            meaning = field.metadata["help"]
-            yield Leaf(name, field.default, type_name(field.type), meaning, kinds, field)
+        for section in () if item is None else classes_of(item):
+            yield from _leaves(section, f"{name}.{ITEM}.", kinds_of(section) or kinds)
+
+
+def leaf_of(name: str) -> Leaf | None:
+    """Returns the field that a dotted name stands for, with places where lists have items."""
+    return None if ITEM in name.split(".") else leaves().get(_PLACE.sub(ITEM, name))
+
+
+def section_type(name: str) -> Any:
+    """Returns the type of the section, or of the list of sections, that has a dotted name."""
+    found: Any = Config
+    for step in name.split("."):
+        if step.isdigit():
+            found = section_item(found)
+        else:
+            fields = [x for cls in classes_of(found) for x in dataclasses.fields(cls)]
+            found = next(field.type for field in fields if field.name == step)
+    return found
 
 
 def read_override(name: str, text: str) -> Any:
     """Returns the value that `--config.NAME=TEXT` stands for; its section checks its range."""
+    leaf = leaf_of(name)
+    assert leaf is not None, name
     if name.endswith(f".{KIND}"):
         return text
-    return read_text(name, leaves()[name].field.type, text)
+    if section_item(leaf.field.type) is None:
+        return read_text(name, leaf.field.type, text)
+    if text.strip() in ("", "()", "[]"):
+        return ()
+    raise ConfigError(
+        f"config.{name} is a list of sections; leave out what is behind '=' to empty it, or set a "
+        f"key of one of them: --config.{name}.0.{KIND}=..."
+    )
 
 
 def default_section(section: Any, kind: str) -> Any:
@@ -136,7 +172,7 @@ def parse_section(section: Any, values: Any, prefix: str = "") -> Any:
             raise ConfigError(_unknown(section, cls, values, prefix, key))
         if classes_of(fields[key].type):
             parsed[key] = parse_section(fields[key].type, value, f"{name}.")
-        elif item := _section_item(fields[key].type):
+        elif item := section_item(fields[key].type):
             parsed[key] = _parse_list(item, fields[key], value, name)
         else:
             parsed[key] = parse_value(name, fields[key], value)
@@ -150,10 +186,10 @@ def _parse_list(
     if not isinstance(values, list | tuple):
         raise ConfigError(f"config.{name} must be a list of sections, got {shown(values)}")
     check_length(name, field, values)
-    return tuple(parse_section(item, x, f"{name}[{i}].") for i, x in enumerate(values))
+    return tuple(parse_section(item, x, f"{name}.{i}.") for i, x in enumerate(values))
 
 
-def _section_item(expected: Any) -> Any:
+def section_item(expected: Any) -> Any:
     """Returns the type of the sections in a tuple of sections; None for any other type."""
     if typing.get_origin(expected) is not tuple:
         return None
@@ -257,14 +293,23 @@ def fields_used(section: Any, kinds: Iterable[object]) -> dict[str, Any]:
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns nested values by dotted name."""
+    """Returns nested values by dotted name; items of a list of sections by their place."""
     flat: dict[str, Any] = {}
     for key, value in values.items():
+        name = f"{prefix}{key}"
         if isinstance(value, Mapping):
-            flat |= flatten(value, f"{prefix}{key}.")
+            flat |= flatten(value, f"{name}.")
+        elif _is_sections(value):
+            for place, item in enumerate(value):
+                flat |= flatten(item, f"{name}.{place}.")
         else:
-            flat[f"{prefix}{key}"] = value
+            flat[name] = value
     return flat
+
+
+def _is_sections(value: Any) -> bool:
+    is_list = isinstance(value, list | tuple) and len(value) > 0
+    return is_list and all(isinstance(item, Mapping) for item in value)
 
 
 def section_types() -> dict[str, Any]:

@@ -289,6 +289,12 @@ class AnInfoNCEConfig(AnInfoNCENoL2Config):
 
     kind: Literal["aninfonce"] = _field("aninfonce", "what is minimised")  # type: ignore[assignment]
     normalize: bool = _field(True, _NORMALIZE)
+    centring: float = _field(
+        0.0,
+        "weight, at the start, of a penalty on embeddings that gather on one side of the sphere, "
+        "which keeps weak factors from being folded away; it falls to 0 over the run",
+        _NOT_NEGATIVE,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

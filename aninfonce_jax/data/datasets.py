@@ -12,6 +12,7 @@ from aninfonce_jax.data import raw_files
 from aninfonce_jax.data.headers import MAX_FILE_BYTES
 from aninfonce_jax.data.source import DataError, Example, ImageSource, check_folder, read_file
 from aninfonce_jax.data.tfds_source import TfdsSource, open_builder
+from aninfonce_jax.remote import has_scheme
 
 # What is taken for an image. Formats that are not read are among them, so that such a file is
 # complained of and not passed over; its content decides, whatever its name.
@@ -46,7 +47,7 @@ def open_dataset(name: str, folder: str | os.PathLike[str], split: str) -> Image
     Raises:
       DataError: there is no such data set, or its files are not what they should be.
     """
-    path = Path(folder).expanduser()
+    path = local_folder(folder)
     if name.startswith(_TFDS_PREFIX):
         return TfdsSource(name.removeprefix(_TFDS_PREFIX), path, split)
     if name not in _OPENERS:
@@ -54,9 +55,24 @@ def open_dataset(name: str, folder: str | os.PathLike[str], split: str) -> Image
     return _OPENERS[name](path, split)
 
 
+def local_folder(folder: str | os.PathLike[str]) -> Path:
+    """Returns the path of a data set's folder.
+
+    Raises:
+      DataError: it is remote. Every example is read at random, for which a store is too slow,
+        and ArrayRecord does not read from one.
+    """
+    if has_scheme(os.fspath(folder)):
+        raise DataError(
+            f"{os.fspath(folder)}: data sets are read from folders of this machine; copy it to "
+            "a disk here, or mount it, and name that folder"
+        )
+    return Path(folder).expanduser()
+
+
 def list_splits(name: str, folder: str | os.PathLike[str]) -> tuple[str, ...]:
     """Returns the splits of a data set, named as in `open_dataset`."""
-    path = Path(folder).expanduser()
+    path = local_folder(folder)
     if name.startswith(_TFDS_PREFIX):
         return tuple(open_builder(name.removeprefix(_TFDS_PREFIX), path).info.splits)
     if name == "folder":

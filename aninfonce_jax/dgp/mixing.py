@@ -16,6 +16,8 @@ Init = Literal["uniform", "orthogonal"]
 _ACTIVATIONS = ("leaky_relu", "elu", "smooth_leaky_relu", "softplus", "none")
 # Entries of the candidate matrices that are held at once while the best is sought.
 _CHUNK_ENTRIES = 2**22
+# Chunks that one call goes through: about two seconds.
+_CHUNKS_PER_CALL = 4
 _NEWTON_STEPS = 12
 
 
@@ -131,24 +133,40 @@ def draw_mixing(
     return InvertibleMLP(weights, activation, slope)
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2, 3))
 def _best_conditioned(key: Array, dim: int, layers: int, candidates: int) -> Array:
     """Returns the best of `candidates` matrices for each layer, [layers, dim, dim].
 
     All layers and candidates are drawn and ranked in one call. Where they would not fit in
-    memory together, chunks are scanned and the best is carried along.
+    memory together, chunks are scanned and the best is carried along; from call to call where
+    there are many, so that Python, and with it a request to stop, has its turn.
     """
     if layers == 0:
         return jnp.zeros((0, dim, dim))
     chunk = max(1, min(candidates, _CHUNK_ENTRIES // (layers * dim**2)))
     chunks = -(-candidates // chunk)
+    best = (jnp.full(layers, jnp.inf), jnp.zeros((layers, dim, dim)))
+    if isinstance(key, jax.core.Tracer):  # in a program of the caller's, which is one call
+        return _keep_best(key, best, 0, chunks, chunk, candidates)[1]
+    for first in range(0, chunks, _CHUNKS_PER_CALL):
+        count = min(_CHUNKS_PER_CALL, chunks - first)
+        best = _keep_best(key, best, first, count, chunk, candidates)
+        best[1].block_until_ready()
+    return best[1]
+
+
+@functools.partial(jax.jit, static_argnums=(3, 4))
+def _keep_best(
+    key: Array, best: tuple[Array, Array], first: int, count: int, chunk: int, candidates: int
+) -> tuple[Array, Array]:
+    """Returns the least condition and its matrix for each layer, of some chunks and the best."""
+    layers, dim, _ = best[1].shape
 
     def keep_best(best: tuple[Array, Array], index: Array) -> tuple[tuple[Array, Array], None]:
         shape = (layers, chunk, dim, dim)
         draws = jax.random.uniform(jax.random.fold_in(key, index), shape, minval=-1.0, maxval=1.0)
         draws = draws / jnp.linalg.norm(draws, axis=-2, keepdims=True)
         # Of the last chunk only as many count as make up the number asked for.
-        counts = index * chunk + jnp.arange(chunk) < candidates
+        counts = jnp.arange(chunk) < candidates - index * chunk
         condition = jnp.where(counts[None, :], _squared_condition(draws), jnp.inf)
         winner = jnp.argmin(condition, axis=1)
         layer = jnp.arange(layers)
@@ -156,9 +174,8 @@ def _best_conditioned(key: Array, dim: int, layers: int, candidates: int) -> Arr
         weights = jnp.where(better[:, None, None], draws[layer, winner], best[1])
         return (jnp.minimum(best[0], condition[layer, winner]), weights), None
 
-    start = (jnp.full(layers, jnp.inf), jnp.zeros((layers, dim, dim)))
-    (_, weights), _ = jax.lax.scan(keep_best, start, jnp.arange(chunks))
-    return weights
+    best, _ = jax.lax.scan(keep_best, best, first + jnp.arange(count))
+    return best
 
 
 def _squared_condition(matrices: Array) -> Array:

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from aninfonce_jax.at_once import stop_at_once
 from aninfonce_jax.cli import (
     EXIT_PEER_LOST,
     EXIT_PREEMPTED,
@@ -22,7 +23,6 @@ from aninfonce_jax.distributed.cluster import LEFT_TO_JAX, Cluster
 from aninfonce_jax.distributed.peers import ALONE, PeerError, Peers, exit_code_of, of_runtime
 from aninfonce_jax.distributed.roll_call import MissingError, call_roll
 from aninfonce_jax.distributed.watch import leave_at_once
-from aninfonce_jax.stop import stop_at_once
 
 # Seconds that the runtime gets beyond our own limits: its abort says nothing of use.
 _SLACK_SECONDS = 30

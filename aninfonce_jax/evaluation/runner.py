@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.evaluation.findings import Findings, Part
@@ -24,6 +25,9 @@ from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.goodput import entries
 from aninfonce_jax.types import Weights
+
+# The fields of a run that may change once it is trained.
+_EVALUATION = "eval."
 
 
 def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate:
@@ -88,19 +92,15 @@ def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:
 
 
 def evaluate_workdir(
-    experiment: Experiment,
-    workdir: AnyPath,
-    placement: Placement,
-    *,
-    evaluated_with: dict[str, Any] | None = None,
+    experiment: Experiment, workdir: AnyPath, placement: Placement
 ) -> dict[str, Any]:
     """Recomputes every score from the latest checkpoint in `workdir` and writes them there.
 
     Args:
-      experiment: what was trained there, perhaps to be evaluated in another way.
+      experiment: what was trained there, perhaps to be evaluated in another way: in what, is
+        written beside the scores.
       workdir: of the run.
       placement: where to compute.
-      evaluated_with: in what the evaluation differs from the run's own, for the report.
 
     Raises:
       WorkdirError: if the folder holds no run, another one, or one that has not saved a
@@ -110,12 +110,14 @@ def evaluate_workdir(
     """
     peers = placement.peers
 
-    def open_run() -> str:
+    def open_run() -> None:
         stack.enter_context(workdir_lib.hold(workdir))
         workdir_lib.check_entries(workdir)
+        workdir_lib.check_same(
+            workdir, experiment.description, experiment.complete, but=_EVALUATION
+        )
         if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
             raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
-        return workdir_lib.read_saved(workdir).hash
 
     with (
         contextlib.ExitStack() as stack,
@@ -123,8 +125,10 @@ def evaluate_workdir(
         peers.telling(),
     ):
         peers.at("setting up an evaluation")
-        config_hash = peers.by_first("open the run", open_run)
-        with loop.open_checkpoints(workdir, experiment, placement, run=config_hash) as checkpoints:
+        peers.by_first("open the run", open_run)
+        saved = workdir_lib.read_saved(workdir)
+        config_hash = saved.hash
+        with loop.open_checkpoints(workdir, experiment, placement) as checkpoints:
             restored = checkpoints.restore_latest(loop.abstract_state(experiment, placement))
         if restored is None:
             raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
@@ -139,8 +143,9 @@ def evaluate_workdir(
             "parameters": loop.count_parameters(restored.state),
             **entries(restored.extra["clock"]["seconds"]),
         }
-        if evaluated_with:
-            scores["evaluated_with"] = evaluated_with
+        changed = config_lib.difference(experiment.complete(saved.values), experiment.description)
+        if changed:
+            scores["evaluated_with"] = {name: now for name, (_, now) in changed.items()}
         elif restored.extra["untrained"] is not None:  # scored in the same way
             scores["untrained"] = restored.extra["untrained"]
         if peers.is_first:

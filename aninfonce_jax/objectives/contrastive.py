@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from aninfonce_jax.losses import contrast
+from aninfonce_jax.losses.centring import centring_penalty
 from aninfonce_jax.losses.plan import Strategy
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.models.heads import Transform, from_positive, to_positive
@@ -32,7 +33,12 @@ class Contrastive(Objective):
     ) -> tuple[Array, Metrics]:
         """Returns the loss and its parts."""
         del key
-        out = self.loss(params, *split_views(encode(join_views(pairs))), placement)
+        return self._of_embeddings(params, encode(join_views(pairs)), placement)
+
+    def _of_embeddings(
+        self, params: Params, embeddings: Array, placement: Placement
+    ) -> tuple[Array, Metrics]:
+        out = self.loss(params, *split_views(embeddings), placement)
         metrics = {"alignment": out.alignment, "uniformity": out.uniformity, **out.metrics}
         return out.loss, metrics
 
@@ -148,6 +154,8 @@ class AnInfoNCE(Contrastive):
       hardness: β: negatives count in proportion to exp(β · score); 0: all alike.
       strategy: how the scores of all pairs are computed; the result is the same.
       chunk_size: side of a tile of chunked scores; 0: chosen by size.
+      centring: weight at the start of `centring_penalty`, which keeps training from folding a
+        weak factor away; it falls to zero over the run.
     """
 
     concentration_start: float = 0.7
@@ -158,6 +166,32 @@ class AnInfoNCE(Contrastive):
     hardness: float = 0.0
     strategy: Strategy = "auto"
     chunk_size: int = 0
+    centring: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.centring and not self.normalize:
+            raise ValueError(
+                f"centring is for embeddings on the sphere, got centring={self.centring} with "
+                "normalize=False; set one of the two"
+            )
+
+    def in_training(
+        self,
+        params: Params,
+        encode: Encode,
+        pairs: Pairs,
+        key: Array,
+        placement: Placement,
+        progress: Array,
+    ) -> tuple[Array, Metrics]:
+        """Returns the loss with the penalty on embeddings that gather on one side."""
+        if not self.centring:
+            return self(params, encode, pairs, key, placement)
+        embeddings = encode(join_views(pairs))
+        loss, metrics = self._of_embeddings(params, embeddings, placement)
+        penalty = centring_penalty(embeddings)
+        weight = self.centring * (1 + jnp.cos(jnp.pi * progress)) / 2
+        return loss + weight * penalty, {"loss": loss, "centring": penalty, **metrics}
 
     def init(self, key: Array, dim: int) -> Params:
         """Returns the free parameters of Λ̂, [dim]."""

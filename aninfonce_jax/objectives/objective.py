@@ -42,6 +42,31 @@ class Objective(abc.ABC):
           placement: over which the batch is spread.
         """
 
+    def in_training(
+        self,
+        params: Params,
+        encode: Encode,
+        pairs: Pairs,
+        key: Array,
+        placement: Placement,
+        progress: Array,
+    ) -> tuple[Array, Metrics]:
+        """Returns what a training step minimises: the loss, unless something helps it on its way.
+
+        What is added to the loss must have vanished at the end, so that the last steps minimise
+        what evaluation shows.
+
+        Args:
+          params: the objective's own.
+          encode: see `Encode`.
+          pairs: spread over the devices.
+          key: of this step.
+          placement: over which the batch is spread.
+          progress: the share of all steps that are done, from 0 to 1.
+        """
+        del progress
+        return self(params, encode, pairs, key, placement)
+
     def compared(self, embeddings: Array) -> Array:
         """Returns embeddings as the objective compares them, to be read out; may be traced."""
         return embeddings

@@ -187,6 +187,21 @@ class WorkDir:
         return float(np.max(np.abs(learned / true - 1)))
 
 
+def find_metrics(path: AnyPath) -> AnyPath:
+    """Returns the file of rows of a work directory.
+
+    Raises:
+      ReportError: if there is none.
+    """
+    metrics = path / workdir_lib.METRICS_FILE
+    if not metrics.exists():
+        raise ReportError(
+            f"{path} holds no {metrics.name}; the command that trained the run writes it again "
+            "from its checkpoint"
+        )
+    return metrics
+
+
 def read_workdir(path: AnyPath) -> WorkDir:
     """Reads the files of one work directory; see `WorkDir`.
 
@@ -202,12 +217,7 @@ def read_workdir(path: AnyPath) -> WorkDir:
     evaluation = workdir_lib.read_eval(path, saved.hash)
     if evaluation.is_foreign:
         raise ReportError(f"{evaluation.problem}; put back the file that does not belong")
-    metrics = path / workdir_lib.METRICS_FILE
-    if not metrics.exists():
-        raise ReportError(
-            f"{path} holds no {metrics.name}; the command that trained the run writes it again "
-            "from its checkpoint"
-        )
+    metrics = find_metrics(path)
     rows = workdir_lib.read_metrics(metrics)
     evals = _by_step(rows, "eval")
     last = dict(evaluation.scores)

@@ -9,9 +9,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from aninfonce_jax import config as config_lib
 from aninfonce_jax import rng
-from aninfonce_jax.config import fingerprint_values
-from aninfonce_jax.config.schema import CheckpointConfig, EvalConfig, LogConfig
+from aninfonce_jax.config.schema import CheckpointConfig, Config, EvalConfig, LogConfig
 from aninfonce_jax.models.encoder import PARAMS, Encoder, Layers, as_encoder, embedding_dim
 from aninfonce_jax.objectives.objective import Objective
 from aninfonce_jax.placement import Placement
@@ -20,6 +20,9 @@ from aninfonce_jax.training.microbatch import microbatched
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
 from aninfonce_jax.workdir import MADE_IN_CODE
+
+# What a work directory records of an experiment that no config made.
+_RECORDED = ("name", "seed", "steps", "batch_size", "microbatches", "ema_decay", "settings")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,8 +49,9 @@ class Experiment:
       log: where metrics go.
       hang_timeout: of several processes: seconds without progress until the run is given up;
         0: never.
-      description: what the work directory records of the run, nested plain values; by
-        default what can be told from the parts.
+      settings: what else the result depends on and the parts do not tell, such as a learning
+        rate: nested plain values, by which the work directory tells runs apart.
+      config: what it was made from, if it was made from a config.
     """
 
     source: Source
@@ -65,18 +69,39 @@ class Experiment:
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
     hang_timeout: float = 3600
-    description: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    config: Config | None = None
 
     def __post_init__(self) -> None:
         # A frozen dataclass is set up this way.
         object.__setattr__(self, "encoder", as_encoder(self.encoder))
-        if not self.description:
-            object.__setattr__(self, "description", self._describe())
+        self._check_agrees()
+
+    @property
+    def description(self) -> Mapping[str, Any]:
+        """What the work directory records of the run: its config, or what the parts tell."""
+        return self._describe() if self.config is None else config_lib.to_dict(self.config)
 
     @property
     def fingerprint(self) -> str:
         """A hash of all that the result depends on, as far as the description tells."""
-        return fingerprint_values(self.description)
+        return config_lib.fingerprint_values(self.description)
+
+    def complete(self, recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns an earlier description with the fields that it did not know at their defaults.
+
+        Raises:
+          ConfigError: it was made from a config that this version can't read.
+        """
+        if recorded.get("made_by") != MADE_IN_CODE:
+            return config_lib.complete(recorded)
+        usual = {
+            field.name: field.default
+            for field in dataclasses.fields(self)
+            if field.name in _RECORDED and field.default is not dataclasses.MISSING
+        }
+        sections = {name: own | recorded[name] for name, own in _usual_sections().items()}
+        return {**usual, **recorded, **sections}
 
     @functools.cached_property
     def dispatch_steps(self) -> int:
@@ -102,13 +127,15 @@ class Experiment:
         return self.objective(weights.params["objective"], encode, pairs, key, placement)[0]
 
     def training_loss(
-        self, weights: Weights, pairs: Pairs, key: Array, placement: Placement
+        self, weights: Weights, pairs: Pairs, key: Array, placement: Placement, step: Array
     ) -> tuple[Array, tuple[PyTree, Mapping[str, Array]]]:
-        """Returns the loss of a training step, the encoder's new state, and scalars to log."""
+        """Returns what a training step minimises, the encoder's new state, and scalars to log."""
         noise_key, objective_key = jax.random.split(jax.random.fold_in(key, 1))
         encode = _TrainingPass(self, weights, noise_key)
         params = weights.params["objective"]
-        loss, metrics = self.objective(params, encode, pairs, objective_key, placement)
+        loss, metrics = self.objective.in_training(
+            params, encode, pairs, objective_key, placement, progress=step / self.steps
+        )
         return loss, (encode.state, metrics)
 
     def init_state(self) -> TrainState:
@@ -133,15 +160,44 @@ class Experiment:
 
     def _describe(self) -> dict[str, Any]:
         parts = ("source", "encoder", "objective")
-        numbers = ("name", "seed", "steps", "batch_size", "microbatches", "ema_decay")
         return {
             "made_by": MADE_IN_CODE,
-            **{name: getattr(self, name) for name in numbers},
+            **{name: getattr(self, name) for name in _RECORDED},
             **{name: {"kind": type(getattr(self, name)).__name__} for name in parts},
             "eval": dataclasses.asdict(self.evaluation),
             "checkpoint": dataclasses.asdict(self.checkpoint),
             "log": dataclasses.asdict(self.log),
         }
+
+    def _check_agrees(self) -> None:
+        """Raises ValueError if a field was changed that the config still has as it was."""
+        if self.config is None:
+            return
+        config, train = self.config, self.config.train
+        theirs = {
+            "name": config.name,
+            "seed": config.seed,
+            "steps": train.steps,
+            "batch_size": train.batch_size,
+            "microbatches": train.microbatches,
+            "ema_decay": train.ema_decay,
+            "evaluation": config.eval,
+        }
+        for name, value in theirs.items():
+            if getattr(self, name) != value:
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} but the experiment's config says {value!r}, "
+                    "which its work directory would record; change the config and build it "
+                    "again, or set config=None and tell what differs in settings"
+                )
+
+
+def _usual_sections() -> dict[str, dict[str, Any]]:
+    return {
+        "eval": dataclasses.asdict(EvalConfig()),
+        "checkpoint": dataclasses.asdict(CheckpointConfig()),
+        "log": dataclasses.asdict(LogConfig()),
+    }
 
 
 class _TrainingPass:

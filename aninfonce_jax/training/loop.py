@@ -57,7 +57,7 @@ class UnfinishedError(RuntimeError):
 
 
 def open_checkpoints(
-    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None, run: str = ""
+    workdir: AnyPath, experiment: Experiment, placement: Placement | None = None
 ) -> Checkpoints:
     """Returns the checkpoints of the run in `workdir`.
 
@@ -65,7 +65,6 @@ def open_checkpoints(
       workdir: where the run lives.
       experiment: the run.
       placement: where it computes; by default on the devices of this process.
-      run: the fingerprint that its checkpoints carry; by default the experiment's own.
     """
     folder = workdir / workdir_lib.CHECKPOINT_FOLDER
     # Without its parents: a work directory that was removed is not made again.
@@ -74,7 +73,7 @@ def open_checkpoints(
         folder,
         keep=experiment.checkpoint.keep,
         best_metric=_GOODNESS,
-        run=run or experiment.fingerprint,
+        run=workdir_lib.read_saved(workdir).hash,
         placement=placement,
     )
 
@@ -158,7 +157,7 @@ def train(
         bar = stack.enter_context(
             Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
         )
-        folder = stack.enter_context(claimed(workdir, experiment, command, peers))
+        folder, run = stack.enter_context(claimed(workdir, experiment, command, peers))
         checkpoints = stack.enter_context(open_checkpoints(folder, experiment, placement))
         peers.at("restoring")
         restored = checkpoints.restore_latest(abstract_state(experiment, placement))
@@ -191,6 +190,7 @@ def train(
             bar.warn(writer.mended)
         session = _Session(
             experiment,
+            run,
             folder,
             checkpoints,
             stop,
@@ -241,6 +241,7 @@ class _Session:
     def __init__(
         self,
         experiment: Experiment,
+        run_hash: str,
         workdir: AnyPath,
         checkpoints: Checkpoints,
         stop: StopSignal,
@@ -254,6 +255,7 @@ class _Session:
         self.experiment = experiment
         self.peers = placement.peers
         self.agreement = Agreement(placement)
+        self.run_hash = run_hash
         self.workdir = workdir
         self.checkpoints = checkpoints
         self.stop = stop
@@ -367,7 +369,7 @@ class _Session:
 
     def _read_scores(self, step: int) -> tuple[str, Sequence[str]]:
         """Returns what is wrong with the scores of a step, and what they warn of."""
-        found = workdir_lib.read_eval(self.workdir, self.experiment.fingerprint)
+        found = workdir_lib.read_eval(self.workdir, self.run_hash)
         if not found.problem and found.scores.get("step") != step:
             return f"{workdir_lib.EVAL_FILE} is not of step {step}", ()
         return found.problem, found.scores.get("warnings", ())
@@ -429,7 +431,7 @@ class _Session:
             workdir_lib.write_eval(
                 self.workdir,
                 {**scores, **numbers},
-                self.experiment.fingerprint,
+                self.run_hash,
                 self.writer.rows,
             )
         shown = {

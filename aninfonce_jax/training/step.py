@@ -95,10 +95,11 @@ def trace_train_step(experiment: Experiment, placement: Placement) -> jax.stages
 
 def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:
     def loss_fn(
-        params: PyTree, model_state: PyTree, key: Array, fed: PyTree
+        params: PyTree, model_state: PyTree, step: Array, key: Array, fed: PyTree
     ) -> tuple[Array, tuple[PyTree, Metrics]]:
         pairs = placement.constrain(experiment.source.pairs(key, fed, experiment.batch_size))
-        return experiment.training_loss(Weights(params, model_state), pairs, key, placement)
+        weights = Weights(params, model_state)
+        return experiment.training_loss(weights, pairs, key, placement, step)
 
     def apply(state: TrainState, model_state: PyTree, grads: PyTree) -> TrainState:
         updates, opt_state = experiment.optimizer.update(grads, state.opt_state, state.params)
@@ -112,11 +113,12 @@ def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:
     def step(state: TrainState, fed: PyTree) -> tuple[TrainState, Metrics]:
         key = rng.at_step(state.key, state.step)
         (loss, (model_state, metrics)), grads = jax.value_and_grad(loss_fn, has_aux=True)(
-            state.params, state.model_state, key, fed
+            state.params, state.model_state, state.step, key, fed
         )
         grad_norm = optax.tree.norm(grads)
         good = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         state = jax.lax.cond(good, apply, lambda state, *_: state, state, model_state, grads)
+        # An objective that adds something to its loss on the way logs the loss itself.
         return state, {"loss": loss, "grad_norm": grad_norm, **metrics}
 
     return step

@@ -44,31 +44,37 @@ def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 @contextlib.contextmanager
 def claimed(
     workdir: AnyPath | None, experiment: Experiment, command: str, peers: Peers
-) -> Iterator[AnyPath]:
-    """Gives the work directory, held by process 0 for this run; or one that is gone afterwards."""
+) -> Iterator[tuple[AnyPath, str]]:
+    """Gives the work directory, held by process 0 for this run, and the run's hash.
+
+    Without a work directory, it is one that is gone afterwards.
+    """
     with contextlib.ExitStack() as stack:
 
-        def claim() -> str:
+        def claim() -> tuple[str, str]:
             folder: AnyPath | None = workdir
             if folder is None:
                 temporary = tempfile.TemporaryDirectory(prefix="aninfonce_jax-")
                 folder = Path(stack.enter_context(temporary))
-            claimed = workdir_lib.claimed(folder, experiment.description, command)
-            stack.enter_context(claimed)
-            return str(folder)
+            claimed = workdir_lib.claimed(
+                folder, experiment.description, command, experiment.complete
+            )
+            return str(folder), stack.enter_context(claimed)
 
-        folder = workdir_lib.locate(peers.by_first("claim the work directory", claim))
+        name, run = peers.by_first("claim the work directory", claim)
+        # As it was given, where it was: a path of one's own kind stays what it is.
+        folder = workdir if workdir is not None else workdir_lib.locate(name)
         if not peers.is_first:
-            _require_shared(folder, experiment.fingerprint)
-        yield folder
+            _require_shared(folder, run)
+        yield folder, run
 
 
-def _require_shared(folder: AnyPath, fingerprint: str) -> None:
+def _require_shared(folder: AnyPath, run: str) -> None:
     """Raises ConfigError if this process does not see what process 0 has written."""
     deadline = time.monotonic() + _SEEN_SECONDS
     while True:
         try:
-            if workdir_lib.read_saved(folder).hash == fingerprint:
+            if workdir_lib.read_saved(folder).hash == run:
                 return
             problem = "another run is there"
         except ConfigError as error:

@@ -17,6 +17,7 @@ Nothing here trains, scores or draws, and jax is not imported.
 
 from aninfonce_jax.workdir.config_file import (
     SavedConfig,
+    check_same,
     claim,
     claimed,
     read_config,
@@ -92,6 +93,7 @@ __all__ = [
     "check_entries",
     "check_held",
     "check_metrics",
+    "check_same",
     "claim",
     "claimed",
     "digest_rows",

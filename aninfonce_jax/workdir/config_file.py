@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from aninfonce_jax import config as config_lib
@@ -37,7 +37,8 @@ class SavedConfig:
 
     Attributes:
       values: the nested values of the config.
-      hash: of all that the result depends on; see `config.fingerprint`.
+      hash: of all that the result depends on, as the version that began the run knew it; see
+        `config.fingerprint_values`. It tells this run from others, and never changes.
       command: what repeats the run; "" if it isn't known.
     """
 
@@ -46,28 +47,39 @@ class SavedConfig:
     command: str
 
 
-def claim(folder: AnyPath, values: Mapping[str, Any], command: str = "") -> None:
+# From what an earlier version recorded of a run to what this one would.
+Complete = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+
+def claim(
+    folder: AnyPath,
+    values: Mapping[str, Any],
+    command: str = "",
+    complete: Complete = dict,
+) -> str:
     """Writes the resolved config, or checks that the folder's earlier run had the same.
 
     Args:
       folder: the run's folder; made if it is missing.
       values: of the run's config, or what else describes it.
       command: what to type to repeat it, for the report.
+      complete: see `check_same`.
+
+    Returns:
+      The run's hash, by which its files know each other. That of an earlier run stays what it
+      was, although this version might have fields that the run began without.
 
     Raises:
       WorkdirError: if the folder belongs to another run, holds something else, was changed,
         or can't be written.
     """
     check_entries(folder)
+    wanted = _as_saved(values, command)
     if (folder / CONFIG_FILE).exists():
-        changes = config_lib.difference(read_saved(folder).values, values)
-        if changes:
-            raise WorkdirError(
-                f"{folder} holds a run with another config ({_list_changes(changes)}); "
-                "choose another --workdir, or go back to its config"
-            )
-        if read_saved(folder) == _as_saved(values, command):
-            return
+        saved = check_same(folder, values, complete)
+        wanted = dataclasses.replace(wanted, hash=saved.hash)
+        if saved == wanted:
+            return wanted.hash
     elif left := [name for name in TRACES if _holds_work(folder / name)]:
         raise WorkdirError(
             f"{folder} has {' and '.join(left)} but no {CONFIG_FILE}; put it back, or choose "
@@ -75,7 +87,47 @@ def claim(folder: AnyPath, values: Mapping[str, Any], command: str = "") -> None
         )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        write_config(folder, values, command)
+        _write_config(folder, wanted)
+    return wanted.hash
+
+
+def check_same(
+    folder: AnyPath,
+    values: Mapping[str, Any],
+    complete: Complete = dict,
+    *,
+    but: str | None = None,
+) -> SavedConfig:
+    """Returns what `config.json` holds, if it is the run that `values` describe.
+
+    Args:
+      folder: of the run.
+      values: of a config, or what else describes a run.
+      complete: adds to what an earlier version wrote the fields that it did not have; by
+        default none.
+      but: fields that begin with this may differ.
+
+    Raises:
+      WorkdirError: if it is another run, or as `read_saved`.
+    """
+    saved = read_saved(folder)
+    changes = config_lib.difference(_completed(folder, saved, complete), values)
+    changes = {
+        name: own for name, own in changes.items() if but is None or not name.startswith(but)
+    }
+    if changes:
+        raise WorkdirError(
+            f"{folder} holds a run with another config ({_list_changes(changes)}); "
+            "choose another --workdir, or go back to its config"
+        )
+    return saved
+
+
+def _completed(folder: AnyPath, saved: SavedConfig, complete: Complete) -> Mapping[str, Any]:
+    try:
+        return complete(saved.values)
+    except ConfigError as error:
+        raise WorkdirError(f"{folder / CONFIG_FILE} is of another version: {error}") from error
 
 
 def _list_changes(changes: Mapping[str, tuple[Any, Any]]) -> str:
@@ -94,21 +146,30 @@ def _holds_work(path: AnyPath) -> bool:
 
 
 @contextlib.contextmanager
-def claimed(folder: AnyPath, values: Mapping[str, Any], command: str = "") -> Iterator[None]:
+def claimed(
+    folder: AnyPath,
+    values: Mapping[str, Any],
+    command: str = "",
+    complete: Complete = dict,
+) -> Iterator[str]:
     """Holds a work directory for one run, whose config it checks or writes there.
+
+    Gives the run's hash; see `claim`.
 
     Raises:
       WorkdirError: as `hold` and `claim` do.
     """
     with hold(folder):
-        claim(folder, values, command)
-        yield
+        yield claim(folder, values, command, complete)
 
 
 def write_config(folder: AnyPath, values: Mapping[str, Any], command: str) -> None:
-    """Writes `config.json` with the hash and the digest of what it holds."""
-    saved = _as_saved(values, command)
-    content = {"config": saved.values, "hash": saved.hash, "command": command}
+    """Writes the `config.json` of a new run, with the hash and the digest of what it holds."""
+    _write_config(folder, _as_saved(values, command))
+
+
+def _write_config(folder: AnyPath, saved: SavedConfig) -> None:
+    content = {"config": saved.values, "hash": saved.hash, "command": saved.command}
     write_json(folder / CONFIG_FILE, seal(content))
 
 

@@ -5,9 +5,9 @@ own, `metrics-00000128.jsonl`, which begins with row 128; it swallows the parts 
 not longer than it has become. So there are never more parts than the logarithm of the rows, and a
 row is written that often at most.
 
-`metrics.jsonl` is always the first part, and often the only one. A process that dies between a
-write and the removal of what it has swallowed leaves rows in two parts: of each row the one in the
-earlier part counts.
+`metrics.jsonl` is always the first part, and once a run has ended the only one. A process that
+dies between a write and the removal of what it has swallowed leaves rows in two parts: of each row
+the one in the earlier part counts.
 """
 
 import time
@@ -173,8 +173,11 @@ class _Parts:
         self._parts = [*parts, (first, length)]
 
     def close(self) -> None:
-        """Writes what is still held back."""
+        """Writes what is still held back, and all parts as one: for whoever reads the file."""
         self.flush()
+        if len(self._parts) > 1:
+            write_whole(self._folder / METRICS_FILE, "".join(self._lines).encode())
+            self._parts = [(0, len(self._lines))]
 
     def _part(self, first: int) -> RemotePath:
         return self._folder / (METRICS_PART.format(first) if first else METRICS_FILE)

@@ -69,22 +69,22 @@ def test_a_list_of_sections(make):
         ({"shapes": 3}, "config.shapes must be a list of sections, got 3"),
         ({"shapes": {"kind": "circle"}}, "config.shapes must be a list of sections, got {'kind'"),
         ({"shapes": "circle"}, "config.shapes must be a list of sections, got 'circle'"),
-        ({"shapes": [3]}, "config.shapes[0] must be a section with keys, got 3"),
+        ({"shapes": [3]}, "config.shapes.0 must be a section with keys, got 3"),
         (
             {"shapes": [{}, {"kind": "star"}]},
-            "config.shapes[1].kind must be one of 'circle', 'triangle', 'square'; got 'star'",
+            "config.shapes.1.kind must be one of 'circle', 'triangle', 'square'; got 'star'",
         ),
         (
             {"shapes": [{}, {"side": 1.0}]},
-            "config key 'shapes[1].side' is not used by shapes[1].kind='circle', only by triangle, "
+            "config key 'shapes.1.side' is not used by shapes.1.kind='circle', only by triangle, "
             "square; 'circle' has the keys: radius",
         ),
         (
             {"shapes": [{"kind": "square", "sied": 1.0}]},
-            "unknown config key 'shapes[0].sied'; did you mean 'shapes[0].side'?",
+            "unknown config key 'shapes.0.sied'; did you mean 'shapes.0.side'?",
         ),
-        ({"shapes": [{"radius": "x"}]}, "config.shapes[0].radius must be of type float, got 'x'"),
-        ({"plain": [{"size": 1.5}]}, "config.plain[0].size must be of type int, got 1.5"),
+        ({"shapes": [{"radius": "x"}]}, "config.shapes.0.radius must be of type float, got 'x'"),
+        ({"plain": [{"size": 1.5}]}, "config.plain.0.size must be of type int, got 1.5"),
         ({"plain": [{}] * 10}, "config.plain must have at most 9 items, got 10"),
         ({"sizes": [{}]}, "config.sizes[0] must be of type int, got {}"),
     ],
@@ -93,8 +93,18 @@ def test_a_bad_list_of_sections_gets_one_line(values, expected):
     assert message(values).startswith(expected)
 
 
-def test_a_list_of_sections_is_no_flag():
-    assert [leaf.name for leaf in parse._leaves(Drawing, "", ())] == ["sizes"]
+def test_a_list_of_sections_is_named_with_the_keys_of_its_items():
+    found = {(leaf.name, leaf.kinds) for leaf in parse._leaves(Drawing, "", ())}
+    assert found == {
+        ("shapes", ()),
+        ("shapes.N.kind", ("circle",)),
+        ("shapes.N.radius", ("circle",)),
+        ("shapes.N.kind", ("triangle", "square")),
+        ("shapes.N.side", ("triangle", "square")),
+        ("plain", ()),
+        ("plain.N.size", ()),
+        ("sizes", ()),
+    }
 
 
 def test_a_section_is_that_of_its_kind():
@@ -107,6 +117,7 @@ def test_a_section_is_that_of_its_kind():
     assert parse.fields_used(shape, ["star", 3, None]) == {}
 
 
-def test_flatten_keeps_lists_whole():
-    values = {"a": {"b": {"c": 1}, "d": [{"e": 2}]}, "f": ()}
-    assert parse.flatten(values) == {"a.b.c": 1, "a.d": [{"e": 2}], "f": ()}
+def test_flatten_names_sections_by_their_place_and_keeps_other_lists_whole():
+    values = {"a": {"b": {"c": 1}, "d": [{"e": 2}, {"e": 3, "f": {}}]}, "g": (), "h": [4, 5]}
+    flat = {"a.b.c": 1, "a.d.0.e": 2, "a.d.1.e": 3, "g": (), "h": [4, 5]}
+    assert parse.flatten(values) == flat

@@ -254,3 +254,12 @@ def test_the_real_image_folder(tmp_path):
     assert (len(train), len(validation)) == (2_000, 500)
     assert train.class_names == validation.class_names
     assert np.bincount([validation[index].label for index in range(500)]).tolist() == [50] * 10
+
+
+@pytest.mark.parametrize("folder", ["gs://bucket/data", "s3://bucket/data", "gs:/bucket/data"])
+@pytest.mark.parametrize("name", ["cifar10", "folder", "tfds:mnist"])
+def test_a_remote_folder_is_refused(name, folder):
+    with pytest.raises(DataError, match="copy it to a disk here, or mount it"):
+        open_dataset(name, folder, "train")
+    with pytest.raises(DataError, match="copy it to a disk here, or mount it"):
+        list_splits(name, folder)

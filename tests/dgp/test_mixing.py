@@ -57,11 +57,15 @@ def test_no_layers_are_the_identity():
     chex.assert_trees_all_equal(mixing.inverse(latents), latents)
 
 
-def test_best_conditioned_candidate_wins_in_every_layer(monkeypatch):
+@pytest.mark.parametrize("chunks_per_call", [2, 4])
+def test_best_conditioned_candidate_wins_in_every_layer(monkeypatch, chunks_per_call):
     # The same draws, ranked by singular values in NumPy, in chunks of 64 and all at once.
     key, dim, layers, candidates = jax.random.key(3), 4, 2, 150
     monkeypatch.setattr(mixing_module, "_CHUNK_ENTRIES", 64 * layers * dim**2)
-    weights = mixing_module._best_conditioned.__wrapped__(key, dim, layers, candidates)
+    monkeypatch.setattr(mixing_module, "_CHUNKS_PER_CALL", chunks_per_call)
+    weights = mixing_module._best_conditioned(key, dim, layers, candidates)
+    traced = jax.jit(mixing_module._best_conditioned, static_argnums=(1, 2, 3))
+    chex.assert_trees_all_equal(traced(key, dim, layers, candidates), weights)
     draws = np.concatenate(
         [
             jax.random.uniform(jax.random.fold_in(key, i), (layers, 64, dim, dim), minval=-1.0)

@@ -8,6 +8,7 @@ import aninfonce_jax.losses.contrast as contrast
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.spaces import Box
 from aninfonce_jax.dgp.stream import LatentProcess
+from aninfonce_jax.losses.centring import centring_penalty
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.source import PowerScore
@@ -172,3 +173,29 @@ def test_where_the_true_score_is_not_the_best_there_is_no_floor(objective):
 @pytest.mark.parametrize("objective", [AnInfoNCE(), InfoNCE(), LpLoss()])
 def test_where_the_true_score_is_not_known_there_is_no_floor(objective):
     assert objective.floor(None) is None
+
+
+def test_centring_helps_at_the_start_and_has_vanished_at_the_end():
+    plain, centred = AnInfoNCE(), AnInfoNCE(centring=2.0)
+    params = plain.init(jax.random.key(0), DIM)
+
+    def in_training(objective, progress):
+        key = jax.random.key(1)
+        return objective.in_training(params, identity, PAIRS, key, PLACEMENT, jnp.float32(progress))
+
+    loss, metrics = evaluate(plain, params)
+    embeddings = jnp.concatenate([VIEW1, VIEW2])
+    penalty = centring_penalty(embeddings)
+    for progress, weight in ((0, 2.0), (0.5, 1.0), (1, 0.0)):
+        total, found = in_training(centred, progress)
+        np.testing.assert_allclose(total, loss + weight * penalty, rtol=1e-5)
+        np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
+        np.testing.assert_allclose(found["centring"], penalty, rtol=1e-6)
+    # Evaluation, and objectives without it, know the loss alone.
+    np.testing.assert_array_equal(evaluate(centred, params)[0], loss)
+    chex.assert_trees_all_equal(in_training(plain, 0), (loss, metrics))
+
+
+def test_centring_is_for_the_sphere():
+    with pytest.raises(ValueError, match="centring is for embeddings on the sphere"):
+        AnInfoNCE(centring=1.0, normalize=False)

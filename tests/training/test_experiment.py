@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,12 +23,14 @@ from toy_experiment import ShiftedWaves, make_experiment
 import aninfonce_jax as an
 from aninfonce_jax import rng
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.build import build_experiment
 from aninfonce_jax.data.source import DataError
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.step import lower_train_step, make_train_step
+from aninfonce_jax.workdir import config_file
 
 TOY = Path(__file__).with_name("toy_experiment.py")
 # A run that says when a checkpoint is whole, and then waits to be killed.
@@ -179,9 +182,47 @@ def test_another_experiment_is_refused_with_the_difference(whole):
 
 def test_another_network_in_the_same_folder_is_refused(whole):
     linear = (lambda key, x: jnp.eye(32, 4), lambda matrix, x: x @ matrix)
-    other = dataclasses.replace(make_experiment(), encoder=linear, description={})
+    other = dataclasses.replace(make_experiment(), encoder=linear)
     with pytest.raises(an.ConfigError, match=r"encoder.kind: 'NNXEncoder' -> 'FunctionEncoder'"):
         an.train(other, whole[0], progress="off")
+
+
+def test_what_else_a_result_depends_on_can_be_told(whole):
+    other = make_experiment(settings={"learning_rate": 0.1})
+    with pytest.raises(an.ConfigError, match=r"settings.learning_rate: None -> 0.1"):
+        an.train(other, whole[0], progress="off")
+
+
+def test_a_changed_experiment_is_another_one(small_config, tmp_path):
+    """Whatever is recorded follows what is there, or is refused."""
+    assert dataclasses.replace(make_experiment(), seed=7).description["seed"] == 7
+    built = build_experiment(small_config())
+    with pytest.raises(ValueError, match=r"seed=7 but the experiment's config says 0, which its"):
+        dataclasses.replace(built, seed=7)
+    assert dataclasses.replace(built, seed=7, config=None).description["seed"] == 7
+
+
+def test_only_the_experiment_that_was_trained_is_evaluated(whole):
+    with pytest.raises(an.ConfigError, match=r"with another config \(seed: 0 -> 7\)"):
+        an.evaluate(make_experiment(seed=7), whole[0])
+
+
+def test_an_experiment_of_an_earlier_version_goes_on(whole, tmp_path, monkeypatch):
+    """A field that its description lacks has its default."""
+    older = tmp_path / "older"
+    shutil.copytree(whole[0], older)
+    values = json.loads(json.dumps(workdir_lib.read_saved(older).values))
+    before = workdir_lib.read_saved(older).hash
+    del values["microbatches"], values["settings"], values["eval"]["neighbours"]
+    saved = dataclasses.replace(workdir_lib.read_saved(older), values=values)
+    config_file._write_config(older, saved)
+    result = an.train(make_experiment(), older, progress="off")
+    assert result.scores == whole[1].scores
+    assert workdir_lib.read_saved(older) == workdir_lib.read_saved(whole[0])
+    assert workdir_lib.read_saved(older).hash == before
+    config_file._write_config(older, saved)
+    with pytest.raises(an.ConfigError, match=r"with another config \(microbatches: 1 -> 2\)"):
+        an.train(make_experiment(microbatches=2), older, progress="off")
 
 
 def test_the_step_can_be_lowered_for_devices_that_are_not_at_hand():
@@ -339,7 +380,7 @@ def recordings_experiment(source=None, **changes):
     waves = ShiftedWaves().pairs(jax.random.key(0), None, 200).view1
     source = source or Recordings(np.cumsum(waves, axis=0))
     changes = {"steps": 12, "checkpoint": an.CheckpointConfig(every=4)} | changes
-    return dataclasses.replace(make_experiment(**changes), source=source, description={})
+    return dataclasses.replace(make_experiment(**changes), source=source)
 
 
 def test_plain_arrays_are_fed_and_a_stopped_run_goes_on_at_the_right_batch(tmp_path, monkeypatch):
