@@ -201,7 +201,7 @@ class Job:
         """Waits for something that the job should come to."""
         wait_until(what, lambda: f"{self._shown()}\n{self.log}", seconds)
 
-    def go_on(self, start: int, seconds: float = 300) -> None:
+    def go_on(self, start: int, seconds: float = 300, changes: tuple[str, ...] = ()) -> None:
         """Waits until it has been queued again for its n-th start, and lets that begin at once.
 
         Slurm lets a job that was queued again wait two minutes.
@@ -211,7 +211,7 @@ class Job:
             return self.field("Restarts") == str(start - 1) and self.field("JobState") == "PENDING"
 
         self.wait_for(is_queued, seconds)
-        self.cluster.call("scontrol", "update", f"JobId={self.number}", "StartTime=now")
+        self.cluster.call("scontrol", "update", f"JobId={self.number}", "StartTime=now", *changes)
 
     def wait(self, seconds: float = 600) -> tuple[str, int]:
         """Waits for its end, and returns its state and exit code."""
