@@ -19,7 +19,10 @@ from aninfonce_jax.distributed.cluster import HEARTBEAT_TIMEOUT, INITIALIZATION_
 
 PROGRAM = ("python", "-m", "aninfonce_jax.main")
 _DEFAULT_CONFIG = "configs/quickstart.py"
-_FLAGS = ("--config", "--mode", "--workdir", "--progress", "--topology", "--compiles")
+_FLAGS = (
+    *("--config", "--mode", "--workdir", "--progress", "--profile"),
+    *("--topology", "--compiles"),
+)
 # Those that say which processes belong together, with what they take.
 _CLUSTER_FLAGS = {
     "--coordinator": str,
@@ -37,6 +40,7 @@ Learn what a contrastive encoder recovers, and what it loses.
 usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
            [--config.KEY=VALUE ...] [--mode=train|eval|report|preview|compile]
            [--workdir=DIR] [--progress=auto|rich|plain|off]
+           [--profile=START:STOP]
            [--topology=CHIP:SHAPE,...] [--compiles=N]
            [--coordinator=HOST:PORT --num_processes=N --process_id=I]
 
@@ -75,6 +79,8 @@ flags (of one given twice, the last counts):
               eval and report take several, with commas between them
   --progress  auto: a live line on a terminal, plain lines elsewhere; rich,
               plain; off: nothing
+  --profile   trace the steps from START to STOP into the work directory, for
+              TensorBoard and Perfetto
   --topology  for compile: chips such as v5e:4x4, v5p:2x2x4, h100:8, a100:8x8
               (nodes x GPUs); several, with commas between them
   --compiles  for compile: how often to compile beyond the first time, for the
@@ -109,6 +115,7 @@ class Command:
       mode: what to do.
       workdir: folder of the run, or several with commas between them; "": none given.
       progress: how to show it.
+      profile: the steps to trace, from and to; None: none.
       topology: what to compile for; "": none given.
       compiles: how often to compile beyond the first time; None: as time allows.
     """
@@ -118,6 +125,7 @@ class Command:
     mode: str
     workdir: str
     progress: str
+    profile: tuple[int, int] | None = None
     topology: str = ""
     compiles: int | None = None
 
@@ -161,6 +169,7 @@ def parse(arguments: list[str]) -> Command:
         mode=_one_of("mode", values.get("mode", "train"), _MODES),
         workdir=workdir or "",
         progress=_one_of("progress", values.get("progress", "auto"), _PROGRESS),
+        profile=_read_profile(_only_for("train", "profile", values)),
         topology=_only_for("compile", "topology", values) or "",
         compiles=_count("compiles", _only_for("compile", "compiles", values)),
     )
@@ -269,6 +278,19 @@ def _wrapped(text: str, indent: str) -> list[str]:
         break_on_hyphens=False,
     )
     return [f"{line.replace('| ', '|')}\n" for line in lines]
+
+
+def _read_profile(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,15}):([0-9]{1,15})", text)
+    steps = (int(match[1]), int(match[2])) if match else (0, 0)
+    if steps[0] >= steps[1]:
+        raise ConfigError(
+            f"--profile must be START:STOP in steps, START below STOP, such as 100:110; "
+            f"got {shown(text)}"
+        )
+    return steps
 
 
 def _check_text(flag: str, text: str) -> None:

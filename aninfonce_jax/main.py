@@ -113,7 +113,7 @@ def _run(command: command_line.Command, peers: Peers = ALONE) -> int:
         )
         for name, config in resolved.runs.items()
     }
-    return _train(runs, workdir, command.progress, peers)
+    return _train(runs, workdir, command, peers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,7 +132,9 @@ def _folders(workdir: str) -> list[AnyPath]:
     return workdir_lib.find_runs(map(workdir_lib.locate, workdir.split(",")))
 
 
-def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, peers: Peers) -> int:
+def _train(
+    runs: Mapping[str, _Run], workdir: AnyPath, command: command_line.Command, peers: Peers
+) -> int:
     with StopSignal() as stop, contextlib.ExitStack() as stack:
         stop.is_patient = peers.are_many
         folders = (workdir, *(run.folder for run in runs.values()))
@@ -140,21 +142,28 @@ def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, peers: Pee
             "hold the work directory", lambda: stack.enter_context(workdir_lib.hold(*folders))
         )
         try:
-            return _train_and_report(runs, workdir, progress, stop, peers)
+            return _train_and_report(runs, workdir, command, stop, peers)
         except Preempted as notice:
             flag = shlex.quote(f"--workdir={workdir}")
             return complain(f"{notice}; the same command with {flag} goes on", EXIT_PREEMPTED)
 
 
 def _train_and_report(
-    runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, stop: StopSignal, peers: Peers
+    runs: Mapping[str, _Run],
+    workdir: AnyPath,
+    command: command_line.Command,
+    stop: StopSignal,
+    peers: Peers,
 ) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import place, require_alike, train
     from aninfonce_jax.training.checkpoint import CheckpointError
     from aninfonce_jax.training.loop import DivergedError, UnfinishedError
 
+    progress: Any = command.progress
+    compile_cache.use()
     require_alike(peers, {name: run.config for name, run in runs.items()}, workdir)
     placements = {name: place(run.config) for name, run in runs.items()}
     print_config({name: run.config for name, run in runs.items()})
@@ -171,6 +180,7 @@ def _train_and_report(
                 progress=progress,
                 label=name,
                 command=run.command,
+                profile=command.profile,
             )
         except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
@@ -208,11 +218,13 @@ def _build(
 def _evaluate(
     folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any], peers: Peers
 ) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.report.runs import find_metrics
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
 
+    compile_cache.use()
     # What the report would refuse, before scores are written for it.
     for folder in folders:
         find_metrics(folder)

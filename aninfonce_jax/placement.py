@@ -185,6 +185,15 @@ class Placement:
             return tuple(range(self.size))
         return tuple(i for i, device in enumerate(devices) if device.process_index == self.process)
 
+    def peak_memory(self) -> int | None:
+        """Returns the most bytes that were in use on any device of this process so far.
+
+        None where the backend does not tell, as CPUs don't.
+        """
+        stats = [device.memory_stats() or {} for device in self.mesh.local_devices]
+        peaks = [own["peak_bytes_in_use"] for own in stats if "peak_bytes_in_use" in own]
+        return max(peaks, default=None)
+
     def put_rows(self, rows: PyTree) -> PyTree:
         """Makes global arrays, split over the devices, of every process's rows."""
         if self.processes == 1:

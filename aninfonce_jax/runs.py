@@ -34,6 +34,7 @@ def train(
     progress: ProgressMode = "auto",
     label: str = "",
     command: str = "",
+    profile: tuple[int, int] | None = None,
 ) -> TrainResult:
     """Trains to the end of an experiment, from wherever the run in `workdir` stands.
 
@@ -47,6 +48,7 @@ def train(
       progress: `auto`, `rich`, `plain` or `off`.
       label: what the progress line calls the run.
       command: what to type to repeat the run, for its report.
+      profile: (start, stop): the steps to trace into `workdir`, in steps done.
 
     Returns:
       The last state and its scores.
@@ -62,7 +64,10 @@ def train(
     placement = placement or Placement.everywhere()
     _check_divides(experiment, placement)
     folder = None if workdir is None else workdir_lib.locate(workdir)
+    if profile is not None and folder is None:
+        raise ConfigError("a profile is written into the work directory: pass workdir")
     settings: dict[str, Any] = {"progress": progress, "label": label, "command": command}
+    settings["profile"] = profile
     if stop is not None:
         return loop.train(
             experiment, folder, make_evaluate, placement=placement, stop=stop, **settings

@@ -14,7 +14,7 @@ LAYERS = [
     ["at_once"],
     ["types", "cli", "remote"],
     ["files"],
-    ["compat", "config", "lock", "rng", "stop"],
+    ["compat", "compile_cache", "config", "lock", "rng", "stop"],
     ["distributed"],
     ["placement"],
     ["memory", "workdir"],

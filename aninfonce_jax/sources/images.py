@@ -92,7 +92,8 @@ class ImagePairs(Source):
         """Returns two views of each image."""
         images = jnp.asarray(fed.image)
         assert images.shape[0] == batch_size
-        view1, view2 = (augment(k, images, self.spec)[0] for k in jax.random.split(key))
+        with jax.named_scope("augmentation"):
+            view1, view2 = (augment(k, images, self.spec)[0] for k in jax.random.split(key))
         return Pairs(view1, view2)
 
     def held_out(self, batch_size: int) -> "ImagePairs | None":

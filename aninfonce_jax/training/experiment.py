@@ -133,9 +133,10 @@ class Experiment:
         noise_key, objective_key = jax.random.split(jax.random.fold_in(key, 1))
         encode = _TrainingPass(self, weights, noise_key)
         params = weights.params["objective"]
-        loss, metrics = self.objective.in_training(
-            params, encode, pairs, objective_key, placement, progress=step / self.steps
-        )
+        with jax.named_scope("loss"):
+            loss, metrics = self.objective.in_training(
+                params, encode, pairs, objective_key, placement, progress=step / self.steps
+            )
         return loss, (encode.state, metrics)
 
     def init_state(self) -> TrainState:
@@ -226,7 +227,8 @@ class _TrainingPass:
             call = microbatched(encode, parts, has_aux=True)
         key = jax.random.fold_in(self._key, self._calls)
         self._calls += 1
-        embeddings, self.state = call(Weights(self._params, self.state), observations, key)
+        with jax.named_scope("encoder"):
+            embeddings, self.state = call(Weights(self._params, self.state), observations, key)
         return embeddings
 
 

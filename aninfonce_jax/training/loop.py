@@ -27,6 +27,7 @@ from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
 from aninfonce_jax.training.goodput import Clock, Pace, entries
 from aninfonce_jax.training.metrics import MetricWriter
+from aninfonce_jax.training.profile import Profile
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.training.step import Metrics, Step, make_train_step
@@ -121,6 +122,7 @@ def train(
     progress: ProgressMode = "auto",
     label: str = "",
     command: str = "",
+    profile: tuple[int, int] | None = None,
 ) -> TrainResult:
     """Trains to the end of an experiment, from wherever the run in `workdir` stands.
 
@@ -133,6 +135,7 @@ def train(
       progress: `auto`, `rich`, `plain` or `off`.
       label: what the progress line calls the run.
       command: what to type to repeat the run, for its report.
+      profile: steps to trace, from the first number of steps done to the second.
 
     Returns:
       The last state and its scores.
@@ -188,6 +191,15 @@ def train(
         )
         if writer.mended:
             bar.warn(writer.mended)
+        trace = stack.enter_context(
+            Profile(
+                profile,
+                last=experiment.steps,
+                workdir=folder,
+                say=bar.message,
+                is_first=placement.is_first,
+            )
+        )
         session = _Session(
             experiment,
             run,
@@ -199,6 +211,7 @@ def train(
             writer,
             bar,
             clock,
+            trace,
             placement,
         )
         if restored is not None:
@@ -250,6 +263,7 @@ class _Session:
         writer: MetricWriter,
         progress: Progress,
         clock: Clock,
+        profile: Profile,
         placement: Placement,
     ) -> None:
         self.experiment = experiment
@@ -264,6 +278,8 @@ class _Session:
         self.writer = writer
         self.progress = progress
         self.clock = clock
+        self.profile = profile
+        self.placement = placement
         self.history: list[dict[str, Any]] = []
         self.pace = Pace(clock, None if feed.is_empty else experiment.batch_size)
         # Metrics of the steps since the last row, of each call those of its steps.
@@ -307,7 +323,8 @@ class _Session:
         self.clock.enter("steps")
         stops = False
         while step < last and not stops:
-            count = next_look(step, experiment) - step
+            count = self.profile.limit(step, next_look(step, experiment)) - step
+            self.profile.before(step, state)
             peers.at(TRAINING, step, count)
             peers.doing("waiting for data")
             with self.clock.phase("input"):
@@ -317,6 +334,7 @@ class _Session:
                 state, metrics = step_fn(state, fed, count)
             self.writer.poll()
             step += count
+            self.profile.after(step, state)
             self._interval.append((metrics, count))
             if self._is_due(step, experiment.log.every):
                 self._log(step, state)
@@ -398,8 +416,11 @@ class _Session:
         self._interval = []
         self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
-    def _times(self) -> dict[str, float]:
-        return entries(self.clock.seconds)
+    def _measures(self) -> dict[str, float]:
+        """Returns what the machine did for the run so far: seconds, and memory if it tells."""
+        peak = self.placement.peak_memory()
+        memory = {} if peak is None else {registry.PEAK_MEMORY: peak}
+        return {**entries(self.clock.seconds), **memory}
 
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
@@ -423,8 +444,8 @@ class _Session:
         if not self.history or self.history[-1]["step"] < step:
             self.history.append(row)
             values = {name: value for name, value in row.items() if name != registry.STEP}
-            self.writer.write(step, "eval", values, self._times)
-        numbers = {registry.PARAMETERS: count_parameters(state), **self._times()}
+            self.writer.write(step, "eval", values, self._measures)
+        numbers = {registry.PARAMETERS: count_parameters(state), **self._measures()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
         if self.peers.is_first:
