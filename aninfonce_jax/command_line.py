@@ -15,6 +15,7 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.config.file import split_variant
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.config.values import nearest, shown
+from aninfonce_jax.distributed.cluster import HEARTBEAT_TIMEOUT, INITIALIZATION_TIMEOUT, Flags
 
 PROGRAM = ("python", "-m", "aninfonce_jax.main")
 _DEFAULT_CONFIG = "configs/quickstart.py"
@@ -22,6 +23,14 @@ _FLAGS = (
     *("--config", "--mode", "--workdir", "--progress", "--profile"),
     *("--topology", "--compiles"),
 )
+# Those that say which processes belong together, with what they take.
+_CLUSTER_FLAGS = {
+    "--coordinator": str,
+    "--num_processes": int,
+    "--process_id": int,
+    "--initialization_timeout": int,
+    "--heartbeat_timeout": int,
+}
 _MODES = ("train", "eval", "report", "preview", "compile")
 _PROGRESS = ("auto", "rich", "plain", "off")
 _WIDTH = 80
@@ -33,6 +42,7 @@ usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
            [--workdir=DIR] [--progress=auto|rich|plain|off]
            [--profile=START:STOP]
            [--topology=CHIP:SHAPE,...] [--compiles=N]
+           [--coordinator=HOST:PORT --num_processes=N --process_id=I]
 
 examples:
   python -m aninfonce_jax.main
@@ -77,8 +87,18 @@ flags (of one given twice, the last counts):
               largest batch or what makes a run fit (default: 5 minutes' worth)
   --help      this page
 
-exit codes: 0 done, 1 failed, 2 wrong command or config, 75 stopped and saved:
-the same command goes on.
+several processes that are one run, each started with the same command; found
+without flags on Cloud TPU, and under Slurm and Open MPI:
+  --coordinator    HOST:PORT of process 0
+  --num_processes  how many there are; 1: this one is on its own, wherever it is
+  --process_id     which one this is, from 0
+  --initialization_timeout
+                   seconds to wait for all at the start ({initialization})
+  --heartbeat_timeout
+                   seconds without a sign of life until one is lost ({heartbeat})
+
+exit codes: 0 done, 1 failed, 2 wrong command or config, 75 stopped and saved,
+76 another process is lost: after 75 and 76 the same command goes on.
 
 config keys, with default, type, the kinds of their section that have them, and
 meaning (a tuple is written as 8,16):
@@ -155,6 +175,24 @@ def parse(arguments: list[str]) -> Command:
     )
 
 
+def parse_cluster(arguments: list[str]) -> Flags:
+    """Returns what the arguments say about processes, whatever else is among them.
+
+    Raises:
+      ConfigError: on a value that can't be one.
+    """
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    for flag in _CLUSTER_FLAGS:
+        parser.add_argument(flag)
+    values = vars(parser.parse_known_args(arguments)[0])
+    for name, text in values.items():
+        if _CLUSTER_FLAGS[f"--{name}"] is int:
+            if not text.isascii() or not text.isdigit():
+                raise ConfigError(f"--{name} must be a whole number, got {shown(text)}")
+            values[name] = int(text)
+    return Flags(**values)
+
+
 def _items_named(arguments: list[str]) -> tuple[str, ...]:
     """Returns the keys of items of lists of sections that are named, such as "members.0.kind"."""
     flags = [x.partition("=")[0] for x in arguments if x.startswith("--config.")]
@@ -166,7 +204,7 @@ def _items_named(arguments: list[str]) -> tuple[str, ...]:
 @functools.cache
 def _parser(items: tuple[str, ...] = ()) -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    for flag in _FLAGS:
+    for flag in (*_FLAGS, *_CLUSTER_FLAGS):
         parser.add_argument(flag)
     for name in (*config_lib.leaves(), *items):
         leaf = config_lib.leaf_of(name)
@@ -211,7 +249,13 @@ def default_workdir(config_name: str) -> Path:
 
 def help_text() -> str:
     """Returns usage, examples, and every config key, 80 columns wide."""
-    lines = [_USAGE.format(default=_DEFAULT_CONFIG)]
+    lines = [
+        _USAGE.format(
+            default=_DEFAULT_CONFIG,
+            initialization=INITIALIZATION_TIMEOUT,
+            heartbeat=HEARTBEAT_TIMEOUT,
+        )
+    ]
     for name, leaf in config_lib.leaves().items():
         is_text = isinstance(leaf.default, (str, tuple))
         value = f"{leaf.default!r}" if is_text else f"{leaf.default}"
@@ -261,7 +305,12 @@ def _check_text(flag: str, text: str) -> None:
 
 
 def _refuse(argument: str) -> NoReturn:
-    flags = [*_FLAGS, "--help", *(f"--config.{name}" for name in config_lib.leaves())]
+    flags = [
+        *_FLAGS,
+        *_CLUSTER_FLAGS,
+        "--help",
+        *(f"--config.{name}" for name in config_lib.leaves()),
+    ]
     if not argument.startswith("-"):
         raise ConfigError(f"unexpected argument {shown(argument)}; see --help")
     flag = argument.partition("=")[0]

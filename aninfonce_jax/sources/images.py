@@ -18,7 +18,7 @@ from aninfonce_jax.data.pipeline import (
     evaluation_batches,
     training_batches,
 )
-from aninfonce_jax.data.source import ImageSource, Subset
+from aninfonce_jax.data.source import ImageSource, Subset, fingerprint_of
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.sources.source import Examples, Known, PairSheet, Source
 from aninfonce_jax.types import Array, Intervention, Pairs, PyTree
@@ -59,6 +59,10 @@ class ImagePairs(Source):
             classes=len(self.train.class_names),
         )
         return Known(examples=examples, interventions=Augmentations(self.spec))
+
+    def fingerprint(self) -> str:
+        """Returns a digest of both splits: their sizes, classes, and some of their examples."""
+        return f"{fingerprint_of(self.train)}, {fingerprint_of(self.test)}"
 
     def example(self) -> Array:
         """Returns two empty views."""

@@ -47,6 +47,8 @@ class Experiment:
       evaluation: when and how to score.
       checkpoint: when to save, and how much to keep.
       log: where metrics go.
+      hang_timeout: of several processes: seconds without progress until the run is given up;
+        0: never.
       settings: what else the result depends on and the parts do not tell, such as a learning
         rate: nested plain values, by which the work directory tells runs apart.
       config: what it was made from, if it was made from a config.
@@ -66,6 +68,7 @@ class Experiment:
     evaluation: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    hang_timeout: float = 3600
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     config: Config | None = None
 
