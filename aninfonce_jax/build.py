@@ -88,6 +88,7 @@ def assemble(config: Config, source: Source) -> Experiment:
         evaluation=config.eval,
         checkpoint=config.checkpoint,
         log=config.log,
+        hang_timeout=config.train.hang_timeout,
         config=config,
     )
 

@@ -12,6 +12,8 @@ from aninfonce_jax.at_once import EXIT_PREEMPTED as EXIT_PREEMPTED
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
+# Of several processes one died, hangs or never came: what is saved is sound, start them again.
+EXIT_PEER_LOST = 76
 # What a shell reports of a program that Ctrl-C has ended.
 EXIT_INTERRUPTED = 130
 # The same of one whose output nobody reads any more (128 + SIGPIPE).
@@ -42,15 +44,39 @@ def _escaped(match: re.Match[str]) -> str:
     return character.encode("unicode_escape").decode("ascii")
 
 
+# Who speaks: the program, and which of its processes where there are several.
+_speaker = "aninfonce_jax"
+# What was complained of last.
+_complaint = ""
+
+
+def introduce(process: int, processes: int) -> None:
+    """Lets every line of this process say which of several it is."""
+    global _speaker
+    _speaker = f"aninfonce_jax [process {process} of {processes}]"
+
+
+def as_line(message: object) -> str:
+    """Returns a message as this process says it, with the end of its line."""
+    return f"{_speaker}: {printable(message)}\n"
+
+
 def warn(message: object) -> None:
     """Prints one line to stderr about what is not as it should be; the command goes on."""
-    print(f"aninfonce_jax: warning: {printable(message)}", file=sys.stderr)
+    print(as_line(f"warning: {message}"), file=sys.stderr, end="")
 
 
 def complain(message: object, code: int) -> int:
     """Prints one line to stderr and returns the exit code it goes with."""
-    print(f"aninfonce_jax: {printable(message)}", file=sys.stderr)
+    global _complaint
+    _complaint = printable(message)
+    print(as_line(message), file=sys.stderr, end="")
     return code
+
+
+def last_complaint() -> str:
+    """Returns what this process complained of last; "" if it did not."""
+    return _complaint
 
 
 def run_command(main: Callable[[list[str]], int]) -> NoReturn:

@@ -15,10 +15,22 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.config.file import split_variant
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.config.values import nearest, shown
+from aninfonce_jax.distributed.cluster import HEARTBEAT_TIMEOUT, INITIALIZATION_TIMEOUT, Flags
 
 PROGRAM = ("python", "-m", "aninfonce_jax.main")
 _DEFAULT_CONFIG = "configs/quickstart.py"
-_FLAGS = ("--config", "--mode", "--workdir", "--progress", "--topology", "--compiles")
+_FLAGS = (
+    *("--config", "--mode", "--workdir", "--progress", "--profile"),
+    *("--topology", "--compiles"),
+)
+# Those that say which processes belong together, with what they take.
+_CLUSTER_FLAGS = {
+    "--coordinator": str,
+    "--num_processes": int,
+    "--process_id": int,
+    "--initialization_timeout": int,
+    "--heartbeat_timeout": int,
+}
 _MODES = ("train", "eval", "report", "preview", "compile")
 _PROGRESS = ("auto", "rich", "plain", "off")
 _WIDTH = 80
@@ -28,7 +40,9 @@ Learn what a contrastive encoder recovers, and what it loses.
 usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
            [--config.KEY=VALUE ...] [--mode=train|eval|report|preview|compile]
            [--workdir=DIR] [--progress=auto|rich|plain|off]
+           [--profile=START:STOP]
            [--topology=CHIP:SHAPE,...] [--compiles=N]
+           [--coordinator=HOST:PORT --num_processes=N --process_id=I]
 
 examples:
   python -m aninfonce_jax.main
@@ -65,14 +79,26 @@ flags (of one given twice, the last counts):
               eval and report take several, with commas between them
   --progress  auto: a live line on a terminal, plain lines elsewhere; rich,
               plain; off: nothing
+  --profile   trace the steps from START to STOP into the work directory, for
+              TensorBoard and Perfetto
   --topology  for compile: chips such as v5e:4x4, v5p:2x2x4, h100:8, a100:8x8
               (nodes x GPUs); several, with commas between them
   --compiles  for compile: how often to compile beyond the first time, for the
               largest batch or what makes a run fit (default: 5 minutes' worth)
   --help      this page
 
-exit codes: 0 done, 1 failed, 2 wrong command or config, 75 stopped and saved:
-the same command goes on.
+several processes that are one run, each started with the same command; found
+without flags on Cloud TPU, and under Slurm and Open MPI:
+  --coordinator    HOST:PORT of process 0
+  --num_processes  how many there are; 1: this one is on its own, wherever it is
+  --process_id     which one this is, from 0
+  --initialization_timeout
+                   seconds to wait for all at the start ({initialization})
+  --heartbeat_timeout
+                   seconds without a sign of life until one is lost ({heartbeat})
+
+exit codes: 0 done, 1 failed, 2 wrong command or config, 75 stopped and saved,
+76 another process is lost: after 75 and 76 the same command goes on.
 
 config keys, with default, type, the kinds of their section that have them, and
 meaning (a tuple is written as 8,16):
@@ -89,6 +115,7 @@ class Command:
       mode: what to do.
       workdir: folder of the run, or several with commas between them; "": none given.
       progress: how to show it.
+      profile: the steps to trace, from and to; None: none.
       topology: what to compile for; "": none given.
       compiles: how often to compile beyond the first time; None: as time allows.
     """
@@ -98,6 +125,7 @@ class Command:
     mode: str
     workdir: str
     progress: str
+    profile: tuple[int, int] | None = None
     topology: str = ""
     compiles: int | None = None
 
@@ -141,9 +169,28 @@ def parse(arguments: list[str]) -> Command:
         mode=_one_of("mode", values.get("mode", "train"), _MODES),
         workdir=workdir or "",
         progress=_one_of("progress", values.get("progress", "auto"), _PROGRESS),
+        profile=_read_profile(_only_for("train", "profile", values)),
         topology=_only_for("compile", "topology", values) or "",
         compiles=_count("compiles", _only_for("compile", "compiles", values)),
     )
+
+
+def parse_cluster(arguments: list[str]) -> Flags:
+    """Returns what the arguments say about processes, whatever else is among them.
+
+    Raises:
+      ConfigError: on a value that can't be one.
+    """
+    parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    for flag in _CLUSTER_FLAGS:
+        parser.add_argument(flag)
+    values = vars(parser.parse_known_args(arguments)[0])
+    for name, text in values.items():
+        if _CLUSTER_FLAGS[f"--{name}"] is int:
+            if not text.isascii() or not text.isdigit():
+                raise ConfigError(f"--{name} must be a whole number, got {shown(text)}")
+            values[name] = int(text)
+    return Flags(**values)
 
 
 def _items_named(arguments: list[str]) -> tuple[str, ...]:
@@ -157,7 +204,7 @@ def _items_named(arguments: list[str]) -> tuple[str, ...]:
 @functools.cache
 def _parser(items: tuple[str, ...] = ()) -> _Parser:
     parser = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    for flag in _FLAGS:
+    for flag in (*_FLAGS, *_CLUSTER_FLAGS):
         parser.add_argument(flag)
     for name in (*config_lib.leaves(), *items):
         leaf = config_lib.leaf_of(name)
@@ -202,7 +249,13 @@ def default_workdir(config_name: str) -> Path:
 
 def help_text() -> str:
     """Returns usage, examples, and every config key, 80 columns wide."""
-    lines = [_USAGE.format(default=_DEFAULT_CONFIG)]
+    lines = [
+        _USAGE.format(
+            default=_DEFAULT_CONFIG,
+            initialization=INITIALIZATION_TIMEOUT,
+            heartbeat=HEARTBEAT_TIMEOUT,
+        )
+    ]
     for name, leaf in config_lib.leaves().items():
         is_text = isinstance(leaf.default, (str, tuple))
         value = f"{leaf.default!r}" if is_text else f"{leaf.default}"
@@ -227,6 +280,19 @@ def _wrapped(text: str, indent: str) -> list[str]:
     return [f"{line.replace('| ', '|')}\n" for line in lines]
 
 
+def _read_profile(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"([0-9]{1,15}):([0-9]{1,15})", text)
+    steps = (int(match[1]), int(match[2])) if match else (0, 0)
+    if steps[0] >= steps[1]:
+        raise ConfigError(
+            f"--profile must be START:STOP in steps, START below STOP, such as 100:110; "
+            f"got {shown(text)}"
+        )
+    return steps
+
+
 def _check_text(flag: str, text: str) -> None:
     try:
         text.encode()
@@ -239,7 +305,12 @@ def _check_text(flag: str, text: str) -> None:
 
 
 def _refuse(argument: str) -> NoReturn:
-    flags = [*_FLAGS, "--help", *(f"--config.{name}" for name in config_lib.leaves())]
+    flags = [
+        *_FLAGS,
+        *_CLUSTER_FLAGS,
+        "--help",
+        *(f"--config.{name}" for name in config_lib.leaves()),
+    ]
     if not argument.startswith("-"):
         raise ConfigError(f"unexpected argument {shown(argument)}; see --help")
     flag = argument.partition("=")[0]

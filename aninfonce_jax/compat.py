@@ -34,3 +34,14 @@ def as_varying(x: Array, axes: tuple[str, ...]) -> Array:
         return lax.pcast(x, axes, to="varying")
     # Before jax 0.8.
     return lax.pvary(x, axes)  # type: ignore[attr-defined]
+
+
+def coordination() -> Any:
+    """Returns the client of the store that processes under `jax.distributed` share.
+
+    jax has no public name for it; Orbax and others take it from here, too. None where
+    `jax.distributed` is not initialised.
+    """
+    from jax._src import distributed
+
+    return distributed.global_state.client

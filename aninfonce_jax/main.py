@@ -9,9 +9,11 @@ from aninfonce_jax.at_once import stop_at_once
 if __name__ == "__main__":
     stop_at_once()  # before the imports that take time
 
+import contextlib
 import dataclasses
+import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from aninfonce_jax import command_line
@@ -28,6 +30,8 @@ from aninfonce_jax.cli import (
 )
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.distributed.cluster import find_cluster
+from aninfonce_jax.distributed.peers import ALONE, Peers
 from aninfonce_jax.remote import AnyPath, RemoteError
 from aninfonce_jax.stop import Preempted, StopSignal
 
@@ -47,21 +51,46 @@ def main(argv: list[str]) -> int:
         print(command_line.help_text())
         return 0
     try:
-        return _run(command_line.parse(argv[1:]))
+        cluster = find_cluster(command_line.parse_cluster(argv[1:]), os.environ)
+    except ConfigError as error:
+        return complain(error, EXIT_USAGE)
+    if cluster is None:
+        return _try(lambda: _run(command_line.parse(argv[1:])))
+    from aninfonce_jax.distributed.join import run_together
+
+    return run_together(cluster, lambda peers: _try(lambda: _run_together(argv[1:], peers)))
+
+
+def _try(run: Callable[[], int]) -> int:
+    try:
+        return run()
     except ConfigError as error:
         return complain(error, EXIT_USAGE)
     except RemoteError as error:  # the network is away
         return complain(error, EXIT_FAILED)
 
 
-def _run(command: command_line.Command) -> int:
+def _run_together(arguments: list[str], peers: Peers) -> int:
+    """Runs the command as one of several processes, of which the first prints and reports."""
+    command = command_line.parse(arguments)
+    if command.mode in ("report", "preview", "compile"):
+        return peers.by_first(command.mode, lambda: _run(command))
+    if command.mode == "train" and not command.workdir:
+        name = peers.by_first(
+            "name the work directory", lambda: str(command_line.default_workdir(command.config))
+        )
+        command = dataclasses.replace(command, workdir=name)
+    return _run(command, peers)
+
+
+def _run(command: command_line.Command, peers: Peers = ALONE) -> int:
     overrides = command.overrides
     output = workdir_lib.locate(command.workdir.split(",")[0])
     # A run that is there has its own config.
     if command.mode == "report":
         return _report(_folders(command.workdir), output)
     if command.mode == "eval":
-        return _evaluate(_folders(command.workdir), output, overrides)
+        return _evaluate(_folders(command.workdir), output, overrides, peers)
     if "," in command.workdir:
         raise ConfigError(
             f"--mode={command.mode} writes into one folder, got --workdir={command.workdir}"
@@ -84,7 +113,7 @@ def _run(command: command_line.Command) -> int:
         )
         for name, config in resolved.runs.items()
     }
-    return _train(runs, workdir, command.progress)
+    return _train(runs, workdir, command, peers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,38 +132,55 @@ def _folders(workdir: str) -> list[AnyPath]:
     return workdir_lib.find_runs(map(workdir_lib.locate, workdir.split(",")))
 
 
-def _train(runs: Mapping[str, _Run], workdir: AnyPath, progress: Any) -> int:
-    with StopSignal() as stop, workdir_lib.hold(workdir, *(run.folder for run in runs.values())):
+def _train(
+    runs: Mapping[str, _Run], workdir: AnyPath, command: command_line.Command, peers: Peers
+) -> int:
+    with StopSignal() as stop, contextlib.ExitStack() as stack:
+        stop.is_patient = peers.are_many
+        folders = (workdir, *(run.folder for run in runs.values()))
+        peers.by_first(
+            "hold the work directory", lambda: stack.enter_context(workdir_lib.hold(*folders))
+        )
         try:
-            return _train_and_report(runs, workdir, progress, stop)
+            return _train_and_report(runs, workdir, command, stop, peers)
         except Preempted as notice:
             flag = shlex.quote(f"--workdir={workdir}")
             return complain(f"{notice}; the same command with {flag} goes on", EXIT_PREEMPTED)
 
 
 def _train_and_report(
-    runs: Mapping[str, _Run], workdir: AnyPath, progress: Any, stop: StopSignal
+    runs: Mapping[str, _Run],
+    workdir: AnyPath,
+    command: command_line.Command,
+    stop: StopSignal,
+    peers: Peers,
 ) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.console import print_config
     from aninfonce_jax.data.source import DataError
-    from aninfonce_jax.runs import place, train
+    from aninfonce_jax.runs import place, require_alike, train
     from aninfonce_jax.training.checkpoint import CheckpointError
     from aninfonce_jax.training.loop import DivergedError, UnfinishedError
 
+    progress: Any = command.progress
+    compile_cache.use()
+    require_alike(peers, {name: run.config for name, run in runs.items()}, workdir)
     placements = {name: place(run.config) for name, run in runs.items()}
     print_config({name: run.config for name, run in runs.items()})
     print(f"work directory: {printable(workdir)}")
     for name, run in runs.items():
-        stop.raise_if_requested(f"stopped before {name} began")
+        if peers.any("whether to stop", stop.requested):
+            raise Preempted(f"stopped before {name} began")
         try:
             train(
-                _build(name, run.config, progress, stop),
+                _build(name, run.config, progress, stop, peers),
                 run.folder,
                 placement=placements[name],
                 stop=stop,
                 progress=progress,
                 label=name,
                 command=run.command,
+                profile=command.profile,
             )
         except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
             return complain(error, EXIT_FAILED)
@@ -147,34 +193,45 @@ def _train_and_report(
         except ImportError as error:  # an optional package that the config asks for
             return complain(error, EXIT_USAGE)
     try:
-        return _show({name: run.folder for name, run in runs.items()}, workdir)
+        folders = {name: run.folder for name, run in runs.items()}
+        return peers.by_first("report", lambda: _show(folders, workdir))
     except ConfigError as error:  # what a run wrote was damaged since: it is not the command
         return complain(error, EXIT_FAILED)
 
 
-def _build(name: str, config: Config, progress: Any, stop: StopSignal) -> "Experiment":
+def _build(
+    name: str, config: Config, progress: Any, stop: StopSignal, peers: Peers
+) -> "Experiment":
     """Builds a run's parts, and says so: opening a data set may take its time."""
     from aninfonce_jax.build import build_experiment
     from aninfonce_jax.training.progress import Progress
 
-    with Progress(config.train.steps, mode=progress, label=name) as bar:
+    with Progress(config.train.steps, mode=progress, label=name, is_shown=peers.is_first) as bar:
         bar.status(f"setting up the source of pairs: {config.source.kind}")
+        # Of several, none leaves by itself: it is asked when all are set up.
+        if peers.are_many:
+            return build_experiment(config)
         with stop.raising(f"stopped while {name} was set up"):
             return build_experiment(config)
 
 
-def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any]) -> int:
+def _evaluate(
+    folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, Any], peers: Peers
+) -> int:
+    from aninfonce_jax import compile_cache
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.report.runs import find_metrics
     from aninfonce_jax.runs import evaluate_config
     from aninfonce_jax.training.checkpoint import CheckpointError
 
+    compile_cache.use()
     # What the report would refuse, before scores are written for it.
     for folder in folders:
         find_metrics(folder)
     try:
         for folder in folders:
-            for problem in evaluate_config(folder, overrides).get("warnings", ()):
+            warnings = evaluate_config(folder, overrides).get("warnings", ())
+            for problem in warnings if peers.is_first else ():
                 warn(f"{folder}: {problem}")
     except (CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)
@@ -183,7 +240,7 @@ def _evaluate(folders: list[AnyPath], output: AnyPath, overrides: Mapping[str, A
     names = [folder.name for folder in folders]
     # Runs of equal names in different folders must not hide each other.
     shown = names if len(set(names)) == len(names) else [*map(str, folders)]
-    return _show(dict(zip(shown, folders, strict=True)), output)
+    return peers.by_first("report", lambda: _show(dict(zip(shown, folders, strict=True)), output))
 
 
 def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:

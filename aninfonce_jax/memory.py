@@ -75,12 +75,13 @@ def estimate(config: Config, devices: int) -> dict[str, list[Part]]:
     }
 
 
-def check_fits(config: Config, devices: int, *, training: bool = True) -> None:
+def check_fits(config: Config, devices: int, *, hosts: int = 1, training: bool = True) -> None:
     """Raises ConfigError, before anything is allocated, if a run can't fit into memory.
 
     Args:
       config: the run.
       devices: how many the run uses.
+      hosts: how many processes they belong to.
       training: whether it is to be trained, or only evaluated.
     """
     import jax
@@ -93,7 +94,7 @@ def check_fits(config: Config, devices: int, *, training: bool = True) -> None:
         refuse_beyond(limit, "each device", phases, 1)
     elif (host := host_memory()) is not None:
         # Devices of the CPU share its memory.
-        refuse_beyond(host, "this machine", phases, devices)
+        refuse_beyond(host, "this machine", phases, devices // hosts)
 
 
 def refuse_beyond(limit: int, owner: str, phases: Mapping[str, list[Part]], sharing: int) -> None:

@@ -6,17 +6,21 @@ topology that is not at hand; then everything up to `compile()` works.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from typing import Any, Self
 
 import jax
 import numpy as np
-from jax.experimental import multihost_utils, topologies
+from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
+from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.distributed.peers import ALONE, Peers, of_runtime
 from aninfonce_jax.types import Array, PyTree
 
 DATA_AXIS = "data"
+SLICE_AXIS = "slices"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,17 +28,22 @@ class Rows:
     """The part of every batch that one host loads.
 
     Hosts take contiguous rows, in their order, so that the whole batch reads the same on any
-    number of hosts.
+    number of hosts. Where the devices of a host do not follow each other in the mesh, it takes
+    the rows of each.
 
     Attributes:
       batch_size: of the whole batch, over all hosts.
       host: which host this is.
       hosts: how many there are.
+      places: of its devices in the mesh, in ascending order; (): they follow each other.
+      devices: how many the mesh has; only read with `places`.
     """
 
     batch_size: int
     host: int = 0
     hosts: int = 1
+    places: tuple[int, ...] = ()
+    devices: int = 1
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.hosts < 1:
@@ -52,32 +61,53 @@ class Rows:
 
     def positions(self, batch: int) -> np.ndarray:
         """Returns the places of this host's rows of a batch in the order of all examples."""
+        first = batch * self.batch_size
+        if self.places:
+            each = self.batch_size // self.devices
+            own = np.arange(each) + each * np.asarray(self.places)[:, None]
+            return (first + own).reshape(-1).astype(np.int64)
         local = self.batch_size // self.hosts
-        start = batch * self.batch_size + self.host * local
+        start = first + self.host * local
         return np.arange(start, start + local, dtype=np.int64)
 
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Devices in a one-dimensional mesh, and this process among all that share it.
+    """Devices in a mesh, and this process among all that share it.
 
     Attributes:
-      mesh: the devices; the batch is split over its only axis.
+      mesh: the devices; the batch is split over all its axes: `data`, or `slices` and `data`
+        where the devices lie in several slices with a slower network in between.
       process: which process this is.
       processes: how many there are.
+      peers: the processes among each other.
     """
 
     mesh: Mesh
     process: int = 0
     processes: int = 1
+    peers: Peers = dataclasses.field(default=ALONE, compare=False)
 
     @classmethod
-    def over(cls, devices: Sequence[Any], *, process: int = 0, processes: int = 1) -> Self:
-        """Returns a placement over these devices, real or abstract, in `ring_order`."""
+    def over(
+        cls, devices: Sequence[Any], *, slices: int = 1, process: int = 0, processes: int = 1
+    ) -> Self:
+        """Returns a placement over these devices, real or abstract, in `ring_order`.
+
+        Args:
+          devices: that share a batch.
+          slices: into how many parts they fall that a slower network joins.
+          process: which process this is.
+          processes: how many there are.
+        """
         devices = ring_order(devices)
         # Explicit axes, the default of jax.make_mesh, would make every product of a sharded
         # batch with itself an error; the compiler places collectives here.
-        mesh = Mesh(np.asarray(devices), (DATA_AXIS,), axis_types=(AxisType.Auto,))
+        if slices == 1:
+            mesh = Mesh(np.asarray(devices), (DATA_AXIS,), axis_types=(AxisType.Auto,))
+        else:
+            parts = np.asarray(in_slices(devices, slices))
+            mesh = Mesh(parts, (SLICE_AXIS, DATA_AXIS), axis_types=(AxisType.Auto,) * 2)
         return cls(mesh, process, processes)
 
     @classmethod
@@ -85,6 +115,20 @@ class Placement:
         """Returns a placement over the first `devices` devices of this process, or all."""
         available = jax.local_devices()
         return cls.over(available[: devices or len(available)])
+
+    @classmethod
+    def everywhere(cls, slices: int = 1) -> Self:
+        """Returns a placement over all devices of all processes that `jax.distributed` joined.
+
+        Without `jax.distributed`, that is over the devices of this process.
+        """
+        placement = cls.over(
+            jax.devices(),
+            slices=slices,
+            process=jax.process_index(),
+            processes=jax.process_count(),
+        )
+        return dataclasses.replace(placement, peers=of_runtime())
 
     @classmethod
     def of_topology(cls, name: str, platform: str = "tpu", **options: Any) -> Self:
@@ -115,20 +159,72 @@ class Placement:
     @property
     def split(self) -> NamedSharding:
         """The sharding of a batch, split over the devices along its first axis."""
-        return NamedSharding(self.mesh, PartitionSpec(DATA_AXIS))
+        return NamedSharding(self.mesh, PartitionSpec(self.axis_name))
+
+    @property
+    def axis_name(self) -> str | tuple[str, ...]:
+        """The axis, or axes, of the mesh that a batch is split over."""
+        names: tuple[str, ...] = self.mesh.axis_names
+        return names[0] if len(names) == 1 else names
 
     def rows(self, batch_size: int) -> Rows:
         """Returns the rows of a batch of `batch_size` that this process loads."""
-        return Rows(batch_size, self.process, self.processes)
+        rows = Rows(batch_size, self.process, self.processes)
+        each = self.size // self.processes
+        in_order = tuple(range(self.process * each, (self.process + 1) * each))
+        # Abstract devices may belong to no process at all.
+        if self._places in (in_order, ()):
+            return rows
+        return dataclasses.replace(rows, places=self._places, devices=self.size)
+
+    @functools.cached_property
+    def _places(self) -> tuple[int, ...]:
+        """Where the devices of this process are among all, in ascending order."""
+        devices = self.mesh.devices.flat
+        if self.processes == 1:
+            return tuple(range(self.size))
+        return tuple(i for i, device in enumerate(devices) if device.process_index == self.process)
+
+    def peak_memory(self) -> int | None:
+        """Returns the most bytes that were in use on any device of this process so far.
+
+        None where the backend does not tell, as CPUs don't.
+        """
+        stats = [device.memory_stats() or {} for device in self.mesh.local_devices]
+        peaks = [own["peak_bytes_in_use"] for own in stats if "peak_bytes_in_use" in own]
+        return max(peaks, default=None)
 
     def put_rows(self, rows: PyTree) -> PyTree:
         """Makes global arrays, split over the devices, of every process's rows."""
-        return jax.tree.map(lambda x: jax.make_array_from_process_local_data(self.split, x), rows)
+        if self.processes == 1:
+            return jax.tree.map(
+                lambda x: jax.make_array_from_process_local_data(self.split, x), rows
+            )
 
-    def wait_for_all(self, name: str) -> None:
-        """Waits until every process has come to the place of this name."""
-        if self.processes > 1:
-            multihost_utils.sync_global_devices(f"aninfonce_jax:{name}")
+        def one(x: np.ndarray) -> Array:
+            parts = np.split(x, len(self._places))
+            devices = self.mesh.devices.flat
+            shards = [
+                jax.device_put(part, devices[place])
+                for part, place in zip(parts, self._places, strict=True)
+            ]
+            shape = (len(parts[0]) * self.size, *x.shape[1:])
+            return jax.make_array_from_single_device_arrays(shape, self.split, shards)
+
+        return jax.tree.map(one, rows)
+
+    def fetch(self, tree: PyTree) -> PyTree:
+        """Returns whole arrays of NumPy, also of those that lie on several processes' devices.
+
+        All processes must call it together.
+        """
+
+        def one(x: Any) -> np.ndarray:
+            if isinstance(x, jax.Array) and not (x.is_fully_addressable or x.is_fully_replicated):
+                x = _identity(self.whole)(x)
+            return np.asarray(x)
+
+        return jax.tree.map(one, tree)
 
     def constrain(self, tree: PyTree) -> PyTree:
         """Constrains every array, inside jit, to be split along its first axis."""
@@ -137,6 +233,35 @@ class Placement:
             return jax.lax.with_sharding_constraint(x, self.split)
 
         return jax.tree.map(one, tree)
+
+
+def in_slices(devices: Sequence[Any], slices: int) -> list[list[Any]]:
+    """Returns devices slice by slice: as they tell themselves, or else in equal parts, in order.
+
+    Raises:
+      ConfigError: they can't be divided so, or lie in another number of slices.
+    """
+    by_slice: dict[int, list[Any]] = {}
+    for device in devices:
+        by_slice.setdefault(getattr(device, "slice_index", None) or 0, []).append(device)
+    if len(by_slice) > 1:
+        parts = [by_slice[index] for index in sorted(by_slice)]
+    else:
+        each = max(1, len(devices) // slices)
+        parts = [list(devices[i : i + each]) for i in range(0, len(devices), each)]
+    if len(parts) != slices or len({len(part) for part in parts}) > 1:
+        found = f"{len(by_slice)} slices of " if len(by_slice) > 1 else ""
+        sizes = ", ".join(map(str, (len(by_slice[i]) for i in sorted(by_slice))))
+        raise ConfigError(
+            f"train.slices={slices} does not fit these {len(devices)} devices: {found}{sizes} are "
+            "there; set it to the number of slices, or to 1"
+        )
+    return parts
+
+
+@functools.cache
+def _identity(sharding: Sharding) -> Any:
+    return jax.jit(lambda x: x, out_shardings=sharding)
 
 
 def on(sharding: Sharding, tree: PyTree) -> PyTree:

@@ -1,5 +1,6 @@
 """Training and evaluating: what the command line does, and what a program of one's own calls."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -10,6 +11,8 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.distributed.equal import require_equal, versions
+from aninfonce_jax.distributed.peers import Peers, of_runtime
 from aninfonce_jax.evaluation.runner import evaluate_workdir, make_evaluate
 from aninfonce_jax.memory import check_fits
 from aninfonce_jax.placement import Placement
@@ -19,6 +22,7 @@ from aninfonce_jax.training import loop
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.loop import TrainResult
 from aninfonce_jax.training.progress import ProgressMode
+from aninfonce_jax.training.together import shared_settings
 
 
 def train(
@@ -30,6 +34,7 @@ def train(
     progress: ProgressMode = "auto",
     label: str = "",
     command: str = "",
+    profile: tuple[int, int] | None = None,
 ) -> TrainResult:
     """Trains to the end of an experiment, from wherever the run in `workdir` stands.
 
@@ -37,11 +42,13 @@ def train(
       experiment: the run.
       workdir: where its files are, or are to be: the same call again goes on from there.
         None: nothing is kept but what is returned.
-      placement: where to run; all local devices by default.
+      placement: where to run; by default on all devices of this process or, under
+        `jax.distributed`, of all processes, each of which makes the same call.
       stop: says when to save and leave; by default SIGTERM and Ctrl-C do.
       progress: `auto`, `rich`, `plain` or `off`.
       label: what the progress line calls the run.
       command: what to type to repeat the run, for its report.
+      profile: (start, stop): the steps to trace into `workdir`, in steps done.
 
     Returns:
       The last state and its scores.
@@ -52,11 +59,15 @@ def train(
         written.
       DivergedError: if the loss stopped being finite.
       Preempted: if it was asked to stop.
+      PeerError: of several processes, another one failed or is lost.
     """
-    placement = placement or Placement.local()
+    placement = placement or Placement.everywhere()
     _check_divides(experiment, placement)
     folder = None if workdir is None else workdir_lib.locate(workdir)
+    if profile is not None and folder is None:
+        raise ConfigError("a profile is written into the work directory: pass workdir")
     settings: dict[str, Any] = {"progress": progress, "label": label, "command": command}
+    settings["profile"] = profile
     if stop is not None:
         return loop.train(
             experiment, folder, make_evaluate, placement=placement, stop=stop, **settings
@@ -78,9 +89,29 @@ def evaluate(
     Args:
       experiment: what was trained in `workdir`.
       workdir: of the run.
-      placement: where to compute; all local devices by default.
+      placement: where to compute, as in `train`.
     """
-    return evaluate_workdir(experiment, workdir_lib.locate(workdir), placement or Placement.local())
+    return evaluate_workdir(
+        experiment, workdir_lib.locate(workdir), placement or Placement.everywhere()
+    )
+
+
+def require_alike(peers: Peers, configs: Mapping[str, Config], workdir: AnyPath) -> None:
+    """Raises ConfigError, in every process, if one would run something else than the others.
+
+    Args:
+      peers: all processes.
+      configs: of the runs, by name.
+      workdir: where they are kept.
+    """
+    if not peers.are_many:
+        return
+    values = {**versions(), "the number of local devices": jax.local_device_count()}
+    values["--workdir"] = str(workdir.absolute())
+    for name, config in configs.items():
+        own = shared_settings(config_lib.to_dict(config))
+        values |= {f"config.{key} of {name}": value for key, value in own.items()}
+    require_equal(peers, "what is to run", values)
 
 
 def place(config: Config, *, training: bool = True) -> Placement:
@@ -89,11 +120,14 @@ def place(config: Config, *, training: bool = True) -> Placement:
     Raises:
       ConfigError: if it does not fit this machine.
     """
-    devices = config_lib.check_devices(config, jax.local_device_count(), jax.process_count())
+    hosts = jax.process_count()
+    devices = config_lib.check_devices(config, jax.local_device_count(), hosts)
     if training:
         config_lib.check_backend(config, jax.default_backend())
-    check_fits(config, devices, training=training)
-    return Placement.local(devices)
+    check_fits(config, devices, hosts=hosts, training=training)
+    if hosts > 1:
+        return Placement.everywhere(config.train.slices)
+    return Placement.over(jax.local_devices()[:devices], slices=config.train.slices)
 
 
 def evaluate_config(workdir: AnyPath, overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -107,7 +141,11 @@ def evaluate_config(workdir: AnyPath, overrides: Mapping[str, Any]) -> dict[str,
       ConfigError: if the folder holds no run, or the changes are none of evaluation.
       CheckpointError, OSError: as `evaluate_workdir`.
     """
-    with workdir_lib.hold(workdir):
+    with contextlib.ExitStack() as stack:
+        peers = of_runtime()
+        peers.by_first(
+            "hold the run", lambda: stack.enter_context(workdir_lib.hold(workdir)) and None
+        )
         config = config_lib.for_evaluation(workdir_lib.read_config(workdir), overrides)
         placement = place(config, training=False)
         return evaluate_workdir(build_experiment(config), workdir, placement)

@@ -41,10 +41,17 @@ class StopSignal:
     Orbax's own preemption signal needs `jax.distributed`, which a single process lacks. A
     second signal of the same kind acts as if there were no handler of this class, for the
     impatient.
+
+    Attributes:
+      requested: whether a signal has come to this process. Of several, what all have agreed on
+        is another matter.
+      is_patient: whether a second SIGTERM is heeded no more than the first: a cluster's
+        scheduler may signal a task and its job, and must not end what all save together.
     """
 
     def __init__(self) -> None:
         self.requested = False
+        self.is_patient = False
         self._previous: dict[int, Any] = {}
         # Of a signal that is to raise.
         self._message: str | None = None
@@ -83,6 +90,7 @@ class StopSignal:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self.requested = True
-        signal.signal(number, self._previous[number])
+        if not (self.is_patient and number == signal.SIGTERM):
+            signal.signal(number, self._previous[number])
         if self._message is not None:
             raise Preempted(self._message)

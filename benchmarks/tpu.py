@@ -29,9 +29,7 @@ import time
 
 import jax
 import jax.numpy as jnp
-import numpy as np
-from jax.experimental import topologies
-from jax.sharding import AxisType, Mesh, NamedSharding
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import aninfonce_jax as an
@@ -88,8 +86,7 @@ def main():
     parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
     parser.add_argument("--precision", default="DEFAULT", choices=("DEFAULT", "HIGHEST"))
     arguments = parser.parse_args()
-    description = topologies.get_topology_desc(platform="tpu", topology_name=arguments.topology)
-    mesh = Mesh(np.array(description.devices), ("data",), axis_types=(AxisType.Auto,))
+    mesh = an.Placement.of_topology(arguments.topology).mesh
     tflops, memory, bandwidth = CHIPS[arguments.topology.split(":")[0]]
     passes = 1 if arguments.precision == "DEFAULT" else 6
     print(f"{arguments.topology}, {mesh.size} devices, {memory} GiB each, {arguments.dtype}")

@@ -14,7 +14,9 @@ LAYERS = [
     ["at_once"],
     ["types", "cli", "remote"],
     ["files"],
-    ["compat", "config", "lock", "placement", "rng", "stop"],
+    ["compat", "compile_cache", "config", "lock", "rng", "stop"],
+    ["distributed"],
+    ["placement"],
     ["memory", "workdir"],
     ["data", "dgp", "losses", "models", "scores"],
     ["sources"],
@@ -39,7 +41,7 @@ ONLY = {
     # No jax: a typo answers at once.
     "config": {"cli"},
     "workdir": {"cli", "config", "files", "lock", "remote"},
-    "command_line": {"config"},
+    "command_line": {"config", "distributed.cluster"},
     # A process or a network can be had without a run.
     "dgp": {"types"},
     "models": {"types"},

@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import types
 
@@ -79,6 +80,17 @@ def test_an_abstract_topology_is_asked_of_its_platform(monkeypatch):
     monkeypatch.setattr(topologies, "get_topology_desc", describe)
     assert Placement.of_topology("v5e:2x2", chips_per_host_bounds=(2, 2, 1)).size == 4
     assert asked == [("v5e:2x2", "tpu", {"chips_per_host_bounds": (2, 2, 1)})]
+
+
+def test_memory_is_that_of_the_fullest_device_where_the_backend_tells():
+    placement = Placement.local(2)
+    assert placement.peak_memory() is None  # CPUs do not
+    devices = [
+        types.SimpleNamespace(memory_stats=lambda own=own: own)
+        for own in ({"peak_bytes_in_use": 5}, {"peak_bytes_in_use": 7}, {}, None)
+    ]
+    mesh = types.SimpleNamespace(local_devices=devices)
+    assert dataclasses.replace(placement, mesh=mesh).peak_memory() == 7
 
 
 def chips(*shape, slices=1, cores=1, corner=0):

@@ -40,6 +40,7 @@ __all__ = [
     "fingerprint",
     "fingerprint_values",
     "flatten",
+    "flatten_values",
     "for_evaluation",
     "from_dict",
     "leaf_of",
@@ -56,6 +57,8 @@ _FREE_ON_RESUME = (
     "log.",
     "checkpoint.",
     "train.devices",
+    "train.slices",
+    "train.hang_timeout",
     "source.title",
     "source.folder",
     "source.workers",
@@ -92,6 +95,11 @@ def to_dict(config: Config) -> dict[str, Any]:
 def flatten(config: Config) -> dict[str, Any]:
     """Returns the values by dotted name, such as {"train.steps": 10000}."""
     return _flatten(to_dict(config))
+
+
+def flatten_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns nested values, those of a config or others, by dotted name."""
+    return _flatten(json.loads(json.dumps(values)))
 
 
 def from_dict(values: Mapping[str, Any]) -> Config:

@@ -43,20 +43,26 @@ def check(config: Config) -> None:
     )
 
 
-def check_devices(config: Config, available: int, hosts: int) -> int:
-    """Returns how many of a host's available devices to use, or raises ConfigError."""
-    # Each host would train a copy of its own, on the same batches.
-    _require(
-        hosts == 1,
-        f"runs on several hosts are not supported yet, got {hosts} processes; "
-        "the losses themselves are: docs/scaling.md",
-    )
+def check_devices(config: Config, available: int, hosts: int = 1) -> int:
+    """Returns over how many devices a run is spread, in all, or raises ConfigError.
+
+    Args:
+      config: the run.
+      available: devices of each host.
+      hosts: processes that share the run.
+    """
     devices = config.train.devices or available
     _require(
         devices <= available,
         f"train.devices={devices} but this machine has {available}; "
         "lower it, or set it to 0 for all of them",
     )
+    _require(
+        hosts == 1 or devices == available,
+        f"train.devices={devices} leaves devices of each of {hosts} processes unused, which have "
+        f"{available}; set it to 0 for all of them",
+    )
+    devices *= hosts
     _require(
         config.train.batch_size % devices == 0,
         f"train.batch_size={config.train.batch_size} can't be divided over {devices} devices; "

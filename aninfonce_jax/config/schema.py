@@ -385,6 +385,14 @@ class TrainConfig:
         _count(1),
     )
     devices: int = _field(0, "local devices to spread the batch over; 0: all of them", _count(0))
+    slices: int = _field(
+        1, "parts of the devices that a slower network joins, such as TPU slices", _count(1)
+    )
+    hang_timeout: int = _field(
+        3600,
+        "of several processes: seconds without progress until the run is given up; 0: never",
+        _count(0),
+    )
     ema_decay: float = _field(
         0.997, "decay of the averaged parameters that are evaluated; 0: none", _DECAY
     )

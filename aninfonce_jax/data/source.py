@@ -1,5 +1,7 @@
 """What every data set is to the rest of the package: labelled images by number."""
 
+import hashlib
+import json
 import os
 import stat
 from pathlib import Path
@@ -9,6 +11,8 @@ import numpy as np
 
 # The label of an example that has none.
 NO_LABEL = -1
+# Examples that a fingerprint looks at.
+_SAMPLES = 16
 
 
 class DataError(ValueError):
@@ -106,6 +110,24 @@ class ImageSource(Protocol):
 def remark_of(source: ImageSource) -> str:
     """Returns what should be said of a source that is sound but may not be what it seems."""
     return getattr(source, "remark", "")
+
+
+def fingerprint_of(source: ImageSource) -> str:
+    """Returns what tells a source from others: its size, and a digest of classes and examples.
+
+    Reading all of them would take too long, on every host: some, over the whole, will show
+    another order, another version, or a copy that is not complete.
+    """
+    digest = hashlib.sha256(json.dumps([len(source), source.class_names]).encode())
+    for index in np.linspace(0, len(source) - 1, _SAMPLES).astype(np.int64).tolist():
+        try:
+            example = source[index]
+        except OSError:  # one that can't be read is passed over in training, too
+            digest.update(b"unreadable")
+            continue
+        digest.update(f"{example.id} {example.label} ".encode())
+        digest.update(np.asarray(example.image).tobytes())
+    return f"{len(source):,} examples with digest {digest.hexdigest()[:12]}"
 
 
 class NoExamples:

@@ -54,7 +54,7 @@ class HeldOutPairs:
         if self._source is None:
             return Findings()
         fed = next(self._batches(1), None)
-        embeddings = np.asarray(self._embed(weights, rng.at_step(self._root, 0), fed))
+        embeddings = self._placement.fetch(self._embed(weights, rng.at_step(self._root, 0), fed))
         layer = self._experiment.encoder.layers[-1]
         return collapse_findings({layer: embeddings}, layer)
 
@@ -98,10 +98,13 @@ class HeldOutPairs:
                     lambda index: one(weights, index, None), jnp.arange(batches)
                 )
             )
-            return lambda weights: np.asarray(mapped(weights), np.float64)
+            return lambda weights: np.asarray(self._placement.fetch(mapped(weights)), np.float64)
         compiled = jax.jit(one)
         return lambda weights: np.asarray(
-            [compiled(weights, i, fed) for i, fed in enumerate(self._batches(batches))], np.float64
+            self._placement.fetch(
+                [compiled(weights, i, fed) for i, fed in enumerate(self._batches(batches))]
+            ),
+            np.float64,
         )
 
     def _batches(self, count: int) -> Iterator[PyTree]:

@@ -217,9 +217,9 @@ class _Reader:
         """Returns the features of examples as they are, and their labels."""
         parts, labels = [], []
         for batch in self._batches(examples):
-            keep = np.asarray(batch.mask)
-            parts.append(_rows(self._encode(weights, self._observe(batch)), keep))
-            labels.append(np.asarray(batch.label)[keep])
+            keep, own = self._placement.fetch((batch.mask, batch.label))
+            parts.append(self._rows(self._encode(weights, self._observe(batch)), keep))
+            labels.append(own[keep])
         return _joined(parts), np.concatenate(labels)
 
     def read_with(
@@ -228,8 +228,8 @@ class _Reader:
         """Returns features with an intervention applied, and how strong it was, [n]."""
         parts, strengths = [], []
         for shown, keep in self._shown(examples, name, strength):
-            parts.append(_rows(self._encode(weights, shown.applied), keep))
-            strengths.append(np.asarray(shown.strengths)[keep])
+            parts.append(self._rows(self._encode(weights, shown.applied), keep))
+            strengths.append(self._placement.fetch(shown.strengths)[keep])
         return _joined(parts), np.concatenate(strengths)
 
     def read_without(self, weights: Weights, examples: ExampleSet, name: str) -> Features:
@@ -238,7 +238,7 @@ class _Reader:
             # The same for every readout.
             return self.read(weights, examples)[0]
         shown = self._shown(examples, name, self._strength)
-        return _joined([_rows(self._encode(weights, s.without), keep) for s, keep in shown])
+        return _joined([self._rows(self._encode(weights, s.without), keep) for s, keep in shown])
 
     def _shown(
         self, examples: ExampleSet, name: str, strength: str
@@ -246,14 +246,16 @@ class _Reader:
         for number, batch in enumerate(self._batches(examples)):
             key = jax.random.fold_in(self._key, number)
             shown = self._intervene(key, batch, name=name, strength=strength)
-            yield shown, np.asarray(batch.mask)
+            yield shown, self._placement.fetch(batch.mask)
 
     def _batches(self, examples: ExampleSet) -> Iterator[Any]:
         with (
             examples.batches(self._placement.rows(self._batch_size)) as batches,
             Prefetch(batches, self._placement.put_rows) as ready,
         ):
-            yield from ready
+            for batch in ready:
+                self._placement.peers.at("evaluating: reading examples")
+                yield batch
             self.unreadable.update(batches.unreadable.values())
 
     def _views_with(self, key: Array, batch: Any, *, name: str, strength: str) -> Intervention:
@@ -261,6 +263,10 @@ class _Reader:
         return self._interventions.intervene(
             key, batch, name, strength=strength, context=self._context
         )
+
+    def _rows(self, features: dict[str, Array], keep: np.ndarray) -> Features:
+        fetched = self._placement.fetch(features)
+        return {layer: values[keep] for layer, values in fetched.items()}
 
     def _encode_layers(self, weights: Weights, views: Array) -> dict[str, Array]:
         layers = dict(self._experiment.layers(weights, views))
@@ -308,10 +314,6 @@ def _cut(count: int) -> tuple[slice, slice]:
     """Returns the rows that fit a probe, and those that choose its penalty."""
     first = count - max(1, round(_VALIDATION_SHARE * count))
     return slice(0, first), slice(first, None)
-
-
-def _rows(features: dict[str, Array], keep: np.ndarray) -> Features:
-    return {layer: np.asarray(values)[keep] for layer, values in features.items()}
 
 
 def _joined(parts: list[Features]) -> Features:

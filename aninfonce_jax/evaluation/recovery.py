@@ -7,13 +7,14 @@ import numpy as np
 
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings, Part
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import identifiability, intervals
 from aninfonce_jax.sources.source import Latents
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Weights
 
 
-def make_recovery(experiment: Experiment, known: Latents) -> Part:
+def make_recovery(experiment: Experiment, placement: Placement, known: Latents) -> Part:
     """Returns the part of an evaluation that compares embeddings with latents.
 
     The data are drawn once, from a stream of their own, so that scores along a run differ
@@ -27,7 +28,7 @@ def make_recovery(experiment: Experiment, known: Latents) -> Part:
 
     def recover(weights: Weights, *, full: bool) -> Findings:
         del full  # every score is cheap enough for every evaluation
-        features = np.asarray(embed(weights, observations), np.float64)
+        features = np.asarray(placement.fetch(embed(weights, observations)), np.float64)
         findings = recovery_findings(true_latents, features, known.concentration)
         if known.concentration is not None:
             learned = experiment.objective.concentration(

@@ -4,6 +4,8 @@ What a run is scored by follows from what its source knows about its pairs. Late
 with labels, interventions: each brings its own scores, and a source may know several of them.
 """
 
+import contextlib
+import zlib
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate
         unreadable.append(readouts.unreadable)
         parts.append(readouts)
     if known.latents is not None:
-        parts.append(make_recovery(experiment, known.latents))
+        parts.append(make_recovery(experiment, placement, known.latents))
     if known.latents is None and known.examples is None:
         parts.append(held_out.collapse)
 
@@ -57,7 +59,16 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate
             findings.add(part(weights, full=full))
         scores = findings.scores
         if experiment.source.fed(experiment.batch_size) is not None:
-            scores["unreadable_examples"] = len(set().union(*unreadable))
+            # Each process reads its own rows; by their digests, as names may be long.
+            own = sorted(
+                {
+                    zlib.crc32(name.encode(errors="backslashreplace"))
+                    for name in set().union(*unreadable)
+                }
+            )
+            scores["unreadable_examples"] = placement.peers.decide(
+                "unreadable examples", own, lambda all_digests: len(set().union(*all_digests))
+            )
         problems = health.find_problems(
             experiment.objective,
             experiment.batch_size,
@@ -97,21 +108,35 @@ def evaluate_workdir(
       CheckpointError: if no checkpoint is whole, or its scores must not replace those there.
       OSError: if the scores can't be written.
     """
-    with workdir_lib.hold(workdir):
+    peers = placement.peers
+
+    def open_run() -> None:
+        stack.enter_context(workdir_lib.hold(workdir))
         workdir_lib.check_entries(workdir)
-        saved = workdir_lib.check_same(
+        workdir_lib.check_same(
             workdir, experiment.description, experiment.complete, but=_EVALUATION
         )
-        config_hash = saved.hash
         if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
             raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
+
+    with (
+        contextlib.ExitStack() as stack,
+        peers.watched(experiment.hang_timeout),
+        peers.telling(),
+    ):
+        peers.at("setting up an evaluation")
+        peers.by_first("open the run", open_run)
+        saved = workdir_lib.read_saved(workdir)
+        config_hash = saved.hash
         with loop.open_checkpoints(workdir, experiment, placement) as checkpoints:
             restored = checkpoints.restore_latest(loop.abstract_state(experiment, placement))
         if restored is None:
             raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
-        for problem in restored.problems:
-            warn(problem)
-        _check_replaces(workdir, config_hash, restored)
+        if peers.is_first:
+            for problem in restored.problems:
+                warn(problem)
+            _check_replaces(workdir, config_hash, restored)
+        peers.at("evaluating", restored.step)
         scores = {
             "step": restored.step,
             **make_evaluate(experiment, placement)(restored.state.evaluated, full=True),
@@ -123,7 +148,9 @@ def evaluate_workdir(
             scores["evaluated_with"] = {name: now for name, (_, now) in changed.items()}
         elif restored.extra["untrained"] is not None:  # scored in the same way
             scores["untrained"] = restored.extra["untrained"]
-        workdir_lib.write_eval(workdir, scores, config_hash, restored.extra.get("rows"))
+        if peers.is_first:
+            workdir_lib.write_eval(workdir, scores, config_hash, restored.extra.get("rows"))
+        peers.wait_for_all("scores are written")
     return scores
 
 

@@ -92,10 +92,10 @@ def aninfonce_loss(
       normalize: whether embeddings are first scaled to unit length.
       hardness: β ≥ 0. Negatives count in proportion to exp(β · score), so that those
         nearest to the anchor count most, at twice the cost; 0: all alike.
-      axis_name: the mapped axis, or axes, that the batch is spread over; None: the
-        batch is all here. An axis of one device is as good as None. Arrays that are sharded
-        under plain `jit` count as here: the compiler spreads the work, for which "auto" then
-        leaves the kernels alone.
+      axis_name: the mapped axis that the batch is spread over, or a tuple of axes, the
+        slowest first, such as ("slices", "data"); None: the batch is all here. An axis of
+        one device is as good as None. Arrays that are sharded under plain `jit` count as
+        here: the compiler spreads the work, for which "auto" then leaves the kernels alone.
       strategy: how the scores are computed; values and gradients are the same.
         "dense": all at once. "chunked": a tile at a time, in memory linear in the
         batch; faster than dense where it can use that anchors are each other's keys, on
@@ -109,7 +109,8 @@ def aninfonce_loss(
         compute them again where all of them take 16 MiB or less, unless it computes only
         half of them.
       precision: of the matrix products, where the platform has a choice. `DEFAULT` rounds
-        the operands to bfloat16 on TPU: faster, and off by up to Λ/256 in a score.
+        the operands to bfloat16 on TPU, faster and off by up to Λ/256 in a score, and to
+        TF32 on GPU, off by about Λ/2000.
 
     Returns:
       The loss and its parts; `per_anchor` holds this device's anchors, all else is of all

@@ -51,6 +51,9 @@ _KEPT_KEYS_PER_ROW = 8
 # Gathered keys beyond this many bytes travel around the ring instead.
 _GATHERED_BYTES = 2**27
 _CHUNK_SIZE = 1024
+# A GPU is handed the kernels of each tile one by one, which for smaller tiles takes longer than
+# the work in them.
+_GPU_CHUNK_SIZE = 8192
 # Smaller tiles leave less to compute twice along the diagonal.
 _HALVED_CHUNK_SIZE = 512
 
@@ -168,19 +171,13 @@ def make_plan(problem: Problem, settings: Settings) -> Plan:
         strategy = tile
     elif strategy == "auto":
         strategy = "ring" if keys == "ring" else "gather"
-    halved = contrast == "each other, halved" and problem.platform == "cpu"
-    # So few points that they make one tile are best taken as one.
-    smaller = halved and problem.rows > _CHUNK_SIZE
-    size = _HALVED_CHUNK_SIZE if smaller else _CHUNK_SIZE
     return Plan(
         strategy=strategy,
         contrast=contrast,
         keys=keys,
         tile=tile,
         axis_name=None if keys == "here" else settings.axis_name,
-        chunk_size=(
-            max(problem.rows, problem.keys) if tile == "dense" else settings.chunk_size or size
-        ),
+        chunk_size=_choose_chunk_size(problem, settings, contrast, tile),
         precision=settings.precision,
     )
 
@@ -249,6 +246,20 @@ def _choose_contrast(problem: Problem, settings: Settings, keys: _Keys, tile: _T
     return "each other, halved" if alone and tile == "chunked" else "each other"
 
 
+def _choose_chunk_size(
+    problem: Problem, settings: Settings, contrast: _Contrast, tile: _Tile
+) -> int:
+    if tile == "dense":
+        return max(problem.rows, problem.keys)
+    if settings.chunk_size is not None:
+        return settings.chunk_size
+    if problem.platform == "gpu":
+        return _GPU_CHUNK_SIZE
+    halved = contrast == "each other, halved" and problem.platform == "cpu"
+    # So few points that they make one tile are best taken as one.
+    return _HALVED_CHUNK_SIZE if halved and problem.rows > _CHUNK_SIZE else _CHUNK_SIZE
+
+
 def kernels_fit(x: Array) -> bool | None:
     """Returns whether a kernel can work on `x`; None where that is not known yet.
 
@@ -266,7 +277,8 @@ def platform_of(x: Array) -> str:
     """Returns the platform that `x` is on, or where it will be as far as is known."""
     # A mesh may be of devices that are not attached, for which a program is only compiled.
     device = getattr(jax.typeof(x).sharding.mesh, "abstract_device", None)
-    return jax.default_backend() if device is None else device.platform
+    platform = jax.default_backend() if device is None else device.platform
+    return "gpu" if platform in ("cuda", "rocm") else platform
 
 
 def axis_size(axis_name: AxisName) -> int:

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from aninfonce_jax.losses import checks
 from aninfonce_jax.losses.plan import AxisName
-from aninfonce_jax.types import LossOutput
+from aninfonce_jax.types import Array, LossOutput, PyTree
 
 
 def over_mesh(
@@ -33,7 +33,8 @@ def over_mesh(
     Args:
       loss: a loss of two views and further parameters that takes `axis_name`.
       mesh: the devices. Its axes are best of type `Auto`, which `jax.make_mesh` has to be
-        told; those of type `Explicit` need `jax.set_mesh(mesh)` around the call.
+        told; those of type `Explicit` need `jax.set_mesh(mesh)` around the call, as soon as
+        arrays that are spread over them are traced.
       axis_name: the axis, or axes, of `mesh` that the batch is spread over.
 
     Returns:
@@ -44,7 +45,8 @@ def over_mesh(
     Raises:
       TypeError: a loss that can't be spread, or what is no mesh or axis.
       ValueError: an axis that the mesh does not have or, when called, rows that it does not
-        divide, or a mesh with explicit axes that is not the one set by `jax.set_mesh`.
+        divide, a mesh that is not the one set by `jax.set_mesh`, or traced arrays with
+        explicit axes where none is set.
     """
     _check_loss(loss)
     if not isinstance(mesh, Mesh | AbstractMesh):
@@ -86,14 +88,19 @@ def over_mesh(
                     f"{name} must have rows that the {devices} devices along "
                     f"axis_name={axis_name!r} divide, got {count}; drop or add some"
                 )
-        if AxisType.Explicit in mesh.axis_types:
-            # An array with explicit axes must arrive as it is to be cut; elsewhere JAX sees to it.
-            sharding = NamedSharding(mesh, rows)
-            arrays = {name: jax.sharding.reshard(x, sharding) for name, x in arrays.items()}
         # Arrays may have gradients, and shard_map must see those. Anything else is known now,
         # and the loss can check it.
         by_position = {i: x for i, x in enumerate(parameters) if isinstance(x, jax.Array)}
         by_name = {name: x for name, x in keywords.items() if isinstance(x, jax.Array)}
+        own_mesh = mesh
+        if AxisType.Explicit in mesh.axis_types and jax.sharding.get_abstract_mesh().empty:
+            own_mesh, (arrays, by_position, by_name) = _with_auto_axes(
+                mesh, (arrays, by_position, by_name)
+            )
+        elif AxisType.Explicit in mesh.axis_types:
+            # An array with explicit axes must arrive as it is to be cut; elsewhere JAX sees to it.
+            sharding = NamedSharding(mesh, rows)
+            arrays = {name: jax.sharding.reshard(x, sharding) for name, x in arrays.items()}
 
         def local(arrays: Any, by_position: Any, by_name: Any) -> LossOutput:
             view1, view2, *bank = arrays
@@ -104,7 +111,8 @@ def over_mesh(
         outputs = LossOutput(
             loss=whole, per_anchor=rows, alignment=whole, uniformity=whole, metrics=whole
         )
-        mapped = jax.shard_map(local, mesh=mesh, in_specs=(rows, whole, whole), out_specs=outputs)
+        specs = (rows, whole, whole)
+        mapped = jax.shard_map(local, mesh=own_mesh, in_specs=specs, out_specs=outputs)
         return mapped(tuple(arrays.values()), by_position, by_name)
 
     return spread
@@ -127,7 +135,7 @@ def _check_loss(loss: Callable[..., LossOutput]) -> None:
 
 
 def _check_context(mesh: Mesh | AbstractMesh) -> None:
-    """Refuses a mesh that JAX would refuse, or whose gradients it would, deep inside."""
+    """Refuses a mesh that JAX would refuse, deep inside."""
     context = jax.sharding.get_abstract_mesh()
     if AxisType.Manual in context.axis_types:
         return
@@ -137,12 +145,33 @@ def _check_context(mesh: Mesh | AbstractMesh) -> None:
             f"over_mesh must be given the mesh that jax.set_mesh has set, {_shown(context)}, got "
             f"{_shown(own)}"
         )
-    if context.empty and AxisType.Explicit in own.axis_types:
-        raise ValueError(
-            "a mesh with explicit axes needs jax.set_mesh(mesh) around the call; for axes that "
-            "need nothing, make it with jax.make_mesh(shape, names, axis_types="
-            f"(jax.sharding.AxisType.Auto,) * {len(own.axis_names)})"
-        )
+
+
+def _with_auto_axes(mesh: Mesh | AbstractMesh, tree: PyTree) -> tuple[Mesh, PyTree]:
+    """Returns the same devices and arrays with axes of which JAX asks nothing.
+
+    Raises:
+      ValueError: an array is traced with explicit axes. Its gradient would need them, and JAX
+        has them only inside `jax.set_mesh`.
+    """
+    count = len(mesh.axis_names)
+
+    def free(x: Array) -> Array:
+        if AxisType.Explicit not in jax.typeof(x).sharding.mesh.axis_types:
+            return x
+        if isinstance(x, jax.core.Tracer):
+            raise needs_context
+        return jax.device_put(x, NamedSharding(auto, jax.typeof(x).sharding.spec))
+
+    needs_context = ValueError(
+        "a mesh with explicit axes needs jax.set_mesh(mesh) around the call; for axes that "
+        "need nothing, make it with jax.make_mesh(shape, names, axis_types="
+        f"(jax.sharding.AxisType.Auto,) * {count})"
+    )
+    if isinstance(mesh, AbstractMesh):
+        raise needs_context
+    auto = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * count)
+    return auto, jax.tree.map(free, tree)
 
 
 def _shown(mesh: AbstractMesh) -> str:

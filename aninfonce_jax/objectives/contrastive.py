@@ -15,7 +15,7 @@ from aninfonce_jax.losses.plan import Strategy
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.models.heads import Transform, from_positive, to_positive
 from aninfonce_jax.objectives.objective import Encode, Metrics, Objective, join_views, split_views
-from aninfonce_jax.placement import DATA_AXIS, Placement
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.source import PowerScore
 from aninfonce_jax.types import Array, LossOutput, Pairs, Params
 
@@ -110,7 +110,7 @@ class InfoNCE(Contrastive):
         temperature = jnp.float32(self.temperature)
         if self.train_temperature:
             temperature = 1 / to_positive(params["concentration"], "exp")[0]
-        loss = over_mesh(contrast.infonce_loss, placement.mesh, DATA_AXIS)
+        loss = over_mesh(contrast.infonce_loss, placement.mesh, placement.axis_name)
         return loss(view1, view2, temperature=temperature, **_settings(self))
 
     @property
@@ -201,7 +201,7 @@ class AnInfoNCE(Contrastive):
 
     def loss(self, params: Params, view1: Array, view2: Array, placement: Placement) -> LossOutput:
         """Returns the loss of embeddings [batch, dim] that are spread over the devices."""
-        loss = over_mesh(contrast.aninfonce_loss, placement.mesh, DATA_AXIS)
+        loss = over_mesh(contrast.aninfonce_loss, placement.mesh, placement.axis_name)
         return loss(view1, view2, self._positive(params), **_settings(self))
 
     @property

@@ -166,6 +166,7 @@ STEPS_PER_SECOND, EXAMPLES_PER_SECOND = "steps_per_second", "examples_per_second
 DATA_WAIT_SHARE = "data_wait_share"
 WALL_SECONDS = "wall_seconds"  # since the run was begun, with what was lost and time away
 GOODPUT = "goodput"  # share of that time in training steps
+PEAK_MEMORY = "device_memory_peak_bytes"  # of the fullest device, where the backend tells
 
 # What a run's wall time is spent on. "repeated": on steps that a killed session did not save;
 # "away": between two sessions.
@@ -184,6 +185,7 @@ def phase_key(phase: Phase) -> str:
 TIMINGS = frozenset(
     {
         SECONDS, STEPS_PER_SECOND, EXAMPLES_PER_SECOND, DATA_WAIT_SHARE, WALL_SECONDS, GOODPUT,
+        PEAK_MEMORY,
         *map(phase_key, PHASES),
     }
 )  # fmt: skip

@@ -18,7 +18,7 @@ from aninfonce_jax.data.pipeline import (
     evaluation_batches,
     training_batches,
 )
-from aninfonce_jax.data.source import ImageSource, Subset
+from aninfonce_jax.data.source import ImageSource, Subset, fingerprint_of
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.sources.source import Examples, Known, PairSheet, Source
 from aninfonce_jax.types import Array, Intervention, Pairs, PyTree
@@ -60,6 +60,10 @@ class ImagePairs(Source):
         )
         return Known(examples=examples, interventions=Augmentations(self.spec))
 
+    def fingerprint(self) -> str:
+        """Returns a digest of both splits: their sizes, classes, and some of their examples."""
+        return f"{fingerprint_of(self.train)}, {fingerprint_of(self.test)}"
+
     def example(self) -> Array:
         """Returns two empty views."""
         return jnp.zeros((2, self.spec.size, self.spec.size, 3))
@@ -88,7 +92,8 @@ class ImagePairs(Source):
         """Returns two views of each image."""
         images = jnp.asarray(fed.image)
         assert images.shape[0] == batch_size
-        view1, view2 = (augment(k, images, self.spec)[0] for k in jax.random.split(key))
+        with jax.named_scope("augmentation"):
+            view1, view2 = (augment(k, images, self.spec)[0] for k in jax.random.split(key))
         return Pairs(view1, view2)
 
     def held_out(self, batch_size: int) -> "ImagePairs | None":

@@ -213,6 +213,13 @@ class Source(abc.ABC):
         """What is known about the pairs."""
         return Known()
 
+    def fingerprint(self) -> str:
+        """Returns what tells this data set from any other; "" where it can't be told.
+
+        Processes that share a run are refused if they differ in it.
+        """
+        return ""
+
     @abc.abstractmethod
     def example(self) -> Array:
         """Returns two observations, [2, ...], to initialise an encoder with; may be zeros."""

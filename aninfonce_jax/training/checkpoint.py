@@ -22,50 +22,62 @@ removed, and checkpoints that a restore passed over are renamed to `<step>.damag
 `<step>.foreign`, so that they block neither that step nor a place among those kept, and can
 still be examined.
 
-Several hosts: a leaf whose global value one process can't see has no digest of its own and
-is protected by the seal, which every process checks, so that all take the same decision.
+Several processes: all of them save and restore, and process 0 judges. It alone hashes, so that
+a thousand hosts do not read every file twice, and its verdict on a checkpoint is that of all. A
+leaf whose global value one process can't see has no digest of its own and is protected by the
+seal.
 """
 
 import contextlib
 import dataclasses
 import errno
-import glob
-import logging
+import json
 import math
-import os
 import pathlib
-import re
-import sys
-import tempfile
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
-from etils import epath
 
 from aninfonce_jax.files import move, remove
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.training import checksums
+from aninfonce_jax.training.orbax_quirks import (
+    one_line,
+    plain_path,
+    reason,
+    without_background_tracebacks,
+)
+from aninfonce_jax.training.saved_trees import (
+    CheckpointError,
+    as_stored,
+    as_target,
+    check_layout,
+    layout_of,
+    named_leaves,
+    snapshot,
+)
 from aninfonce_jax.types import PyTree
 from aninfonce_jax.workdir import FINISHED_SAVE, INTERRUPTED_SAVE
+
+__all__ = ["CheckpointError", "Checkpoints", "ForeignError", "Restored"]
 
 JSON = Any
 
 _STATE = "state"
 _RECORD = "record"
+# As Orbax calls the file of an item of JSON.
+_RECORD_FILE = "metadata"
+
+# The ending that the folder of a checkpoint gets which is not used, and why it is not.
+_Problem = tuple[str, str]
 
 # Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
 # from printing tracebacks then stays until the process ends.
 _STAYING = contextlib.ExitStack()
-
-
-class CheckpointError(RuntimeError):
-    """A checkpoint can't be restored, or written; the message is one line for the user."""
 
 
 class ForeignError(Exception):
@@ -119,17 +131,19 @@ class Checkpoints:
         self._best_metric = best_metric
         self._run = run
         self._placement = placement or Placement.local()
+        self._peers = self._placement.peers
         self._sealing: threading.Thread | None = None
         self._writing: int | None = None
         # Steps that a restore passed over, each with the ending that its folder is to get.
         self._unusable: dict[int, str] = {}
         self._has_failed = False
         self._quiet = contextlib.ExitStack()
-        self._quiet.enter_context(_without_background_tracebacks())
+        self._quiet.enter_context(without_background_tracebacks())
         self._resources = contextlib.ExitStack()
         self._resources.callback(self._end_quiet)
+        self._plain = self._resources.enter_context(plain_path(self._directory))
         self._manager = ocp.CheckpointManager(
-            self._resources.enter_context(_plain_path(self._directory)),
+            self._plain,
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(
                     [ocp.checkpoint_managers.LatestN(keep), _KeepStep(self)]
@@ -143,7 +157,8 @@ class Checkpoints:
                 async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
             ),
         )
-        self._scores = self._read_scores()
+        scores = self._peers.by_first("read the scores of checkpoints", self._read_scores)
+        self._scores = {int(step): score for step, score in scores.items()}
 
     def save(
         self,
@@ -167,37 +182,37 @@ class Checkpoints:
           metrics: scores; a `best_metric` that is missing or NaN is never the best.
         """
         self.wait()
-        with self._told_as_failed(step):
-            # Orbax would make it again, beside files of the run that are gone.
-            is_local = isinstance(self._directory, pathlib.Path)
-            if is_local and not self._directory.is_dir():
-                raise FileNotFoundError(errno.ENOENT, "the folder was removed")
-            self._tidy()
+        score, is_tidied = self._peers.by_first(
+            "prepare a save", lambda: self._prepare(step, metrics)
+        )
+        if is_tidied:
+            self._unusable.clear()
+            self._manager.reload()
         latest = self.latest_step
         if step in self.all_steps():
             return
         if latest is not None and step < latest:
             raise ValueError(f"checkpoints must go forward: step {step} comes after {latest}.")
-        snapshot = jax.tree.map(_snapshot, state)
-        scores = {name: float(value) for name, value in metrics.items()}
+        copy = jax.tree.map(snapshot, state)
+        digests = {}
+        if self._placement.is_first:  # whose record is written
+            digests = {name: checksums.digest_array(leaf) for name, leaf in named_leaves(copy)}
         record = {
             "run": self._run,
             "step": step,
-            "layout": _layout(state),
-            "sha256": {
-                name: checksums.digest_array(leaf) for name, leaf in _named_leaves(snapshot)
-            },
+            "layout": layout_of(state),
+            "sha256": digests,
             "extra": dict(extra),
-            "metrics": scores,
+            "metrics": {name: float(value) for name, value in metrics.items()},
         }
-        self._scores[step] = _score(scores, self._best_metric)
+        self._scores[step] = score
         self._writing = step
         with self._told_as_failed(step):
             self._manager.save(
                 step,
                 args=ocp.args.Composite(
                     **{
-                        _STATE: ocp.args.StandardSave(snapshot),
+                        _STATE: ocp.args.StandardSave(copy),
                         _RECORD: ocp.args.JsonSave(checksums.protect(record)),
                     }
                 ),
@@ -218,7 +233,10 @@ class Checkpoints:
             arrays than `target`. To start anew silently would lose a run.
         """
         self.wait()
-        return self._restore_first(sorted(self.all_steps(), reverse=True), target)
+        steps = self._peers.by_first(
+            "list the checkpoints", lambda: sorted(self.all_steps(), reverse=True)
+        )
+        return self._restore_first(steps, target)
 
     @property
     def latest_step(self) -> int | None:
@@ -290,30 +308,27 @@ class Checkpoints:
             raise ForeignError(f"checkpoint {step} holds step {saved}: not used")
 
     def _read_record(self, step: int) -> dict[str, Any]:
-        args = ocp.args.Composite(**{_RECORD: ocp.args.JsonRestore()})
-        return checksums.unprotect(self._manager.restore(step, args=args)[_RECORD])
+        # Not by Orbax's manager, which makes all processes wait for each other at every read.
+        path = self._directory / str(step) / _RECORD / _RECORD_FILE
+        return checksums.unprotect(json.loads(path.read_bytes()))
 
     def _restore_first(self, steps: Sequence[int], target: PyTree) -> Restored | None:
         """Returns the first of `steps` that is whole, with the problems of those before it."""
-        stored = jax.tree.map(lambda leaf: _as_stored(leaf, self._placement), target)
-        problems = [
-            f"{path.name}: a save that was interrupted, ignored" for path in self._interrupted()
-        ]
+        stored = jax.tree.map(lambda leaf: as_stored(leaf, self._placement), target)
+        layout, problems = layout_of(target), self._peers.by_first("look around", self._leftovers)
         for step in steps:
-            try:
-                record, arrays = self._read(step, _layout(target), stored)
-            except CheckpointError:
-                raise
-            except ForeignError as error:
-                self._pass_over(step, "foreign")
-                problems.append(f"{error}")
-                continue
-            except Exception as error:  # Orbax and TensorStore raise many types on damage
-                self._pass_over(step, "damaged")
-                problems.append(f"checkpoint {step}: damaged, not used ({_one_line(error)})")
-                continue
-            state = jax.tree.map(_as_target, arrays, target)
-            return Restored(step, state, record["extra"], record["metrics"], tuple(problems))
+            found, restored = self._judge(step, layout), None
+            if found is None:
+                found, restored = self._load(step, stored)
+            if restored is not None:
+                record, arrays = restored
+                state = jax.tree.map(as_target, arrays, target)
+                return Restored(step, state, record["extra"], record["metrics"], tuple(problems))
+            assert found is not None
+            ending, problem = found
+            self._unusable[step] = ending
+            self._scores.pop(step, None)
+            problems.append(problem)
         if not steps:
             return None
         raise CheckpointError(
@@ -321,28 +336,51 @@ class Checkpoints:
             "Repair or remove the folder to start anew."
         )
 
-    def _pass_over(self, step: int, ending: str) -> None:
-        self._unusable[step] = ending
-        self._scores.pop(step, None)
+    def _leftovers(self) -> list[str]:
+        return [
+            f"{path.name}: a save that was interrupted, ignored" for path in self._interrupted()
+        ]
 
-    def _read(
-        self, step: int, layout: Mapping[str, str], stored: PyTree
-    ) -> tuple[dict[str, JSON], PyTree]:
-        """Returns record and arrays of a step.
+    def _judge(self, step: int, layout: Mapping[str, str]) -> _Problem | None:
+        """Returns what process 0 finds wrong with a checkpoint before its arrays are read."""
 
-        Any exception but CheckpointError and ForeignError is damage.
-        """
-        checksums.check_seal(self._directory / str(step))
-        record = self._read_record(step)
-        self._check_origin(record, step)
-        _check_layout(record["layout"], layout, step)
-        args = ocp.args.Composite(**{_STATE: ocp.args.StandardRestore(stored)})
-        arrays = self._manager.restore(step, args=args)[_STATE]
-        for name, array in _named_leaves(arrays):
-            saved, found = record["sha256"][name], checksums.digest_array(array)
-            if None not in (saved, found) and saved != found:
-                raise checksums.DamagedError(f"array {name} differs from what was saved")
-        return record, arrays
+        def examine() -> _Problem | None:
+            try:
+                checksums.check_seal(self._directory / str(step))
+                record = self._read_record(step)
+                self._check_origin(record, step)
+                check_layout(record["layout"], layout, step)
+            except CheckpointError:
+                raise
+            except ForeignError as error:
+                return "foreign", f"{error}"
+            except Exception as error:  # of many types, on damage
+                return _damaged(step, error)
+            return None
+
+        return self._peers.by_first(f"examine checkpoint {step}", examine)
+
+    def _load(
+        self, step: int, stored: PyTree
+    ) -> tuple[_Problem | None, tuple[dict[str, JSON], PyTree] | None]:
+        """Returns record and arrays of a step, or what went wrong in any of the processes."""
+        found, problem = None, None
+        try:
+            record = self._read_record(step)
+            # As above: one process that can't read must not leave the others waiting.
+            with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
+                arrays = handler.restore(
+                    self._plain / str(step) / _STATE, args=ocp.args.StandardRestore(stored)
+                )
+            if self._placement.is_first:
+                _check_digests(record["sha256"], arrays)
+            found = record, arrays
+        except Exception as error:  # Orbax and TensorStore raise many types on damage
+            problem = _damaged(step, error)
+        problem = self._peers.decide(
+            f"restore checkpoint {step}", problem, lambda all: next(filter(None, all), None)
+        )
+        return problem, None if problem is not None else found
 
     def _seal(self, step: int) -> None:
         try:
@@ -354,19 +392,23 @@ class Checkpoints:
         except OSError:
             return  # its record protects it; if there is no room, the next save says so
 
-    def _tidy(self) -> None:
-        """Makes room for a save: see the module's docstring."""
-        interrupted = self._interrupted()
-        if not self._unusable and not interrupted:
-            return
-        if self._placement.is_first:
+    def _prepare(self, step: int, metrics: Mapping[str, float]) -> tuple[float, bool]:
+        """Makes room for a save; returns its score, and whether folders were removed or renamed.
+
+        See the module's docstring.
+        """
+        score = _score({name: float(value) for name, value in metrics.items()}, self._best_metric)
+        with self._told_as_failed(step):
+            # Orbax would make it again, beside files of the run that are gone.
+            is_local = isinstance(self._directory, pathlib.Path)
+            if is_local and not self._directory.is_dir():
+                raise FileNotFoundError(errno.ENOENT, "the folder was removed")
+            interrupted = self._interrupted()
             for path in interrupted:
                 remove(path)
-            for step, ending in self._unusable.items():
-                _set_aside(self._directory / str(step), ending)
-        self._placement.wait_for_all("tidy_checkpoints")
-        self._unusable.clear()
-        self._manager.reload()
+            for unusable, ending in self._unusable.items():
+                _set_aside(self._directory / str(unusable), ending)
+        return score, bool(interrupted or self._unusable)
 
     def _interrupted(self) -> list[AnyPath]:
         """Returns what saves left behind that did not come to their end.
@@ -384,9 +426,20 @@ class Checkpoints:
         except Exception as error:  # OSError, and TensorStore's ValueErrors of many kinds
             self._has_failed = True
             raise CheckpointError(
-                f"checkpoint {step} can't be written to {self._directory}: {_reason(error)}; "
+                f"checkpoint {step} can't be written to {self._directory}: {reason(error)}; "
                 "what was saved before is kept: mend it, and the same command goes on"
             ) from error
+
+
+def _damaged(step: int, error: Exception) -> _Problem:
+    return "damaged", f"checkpoint {step}: damaged, not used ({one_line(error)})"
+
+
+def _check_digests(saved: Mapping[str, str | None], arrays: PyTree) -> None:
+    for name, array in named_leaves(arrays):
+        digest, found = saved[name], checksums.digest_array(array)
+        if None not in (digest, found) and digest != found:
+            raise checksums.DamagedError(f"array {name} differs from what was saved")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -406,99 +459,6 @@ def _score(metrics: Mapping[str, float], name: str) -> float:
     return -math.inf if math.isnan(value) else value
 
 
-def _is_key(leaf: Any) -> bool:
-    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
-def _snapshot(leaf: Any) -> Any:
-    """Returns a copy of a leaf that no donation can touch, on the host where possible."""
-    if isinstance(leaf, jax.Array) and _is_key(leaf):
-        leaf = jax.random.key_data(leaf)
-    # np.asarray would be a view of the device's buffer on CPU.
-    return np.array(leaf, copy=True) if checksums.is_visible(leaf) else jnp.copy(leaf)
-
-
-def _as_stored(leaf: Any, placement: Placement) -> jax.ShapeDtypeStruct:
-    """Returns what is stored for a leaf of the target, and where it shall be put."""
-    sharding = getattr(leaf, "sharding", None) or placement.whole
-    stored = jax.eval_shape(jax.random.key_data, leaf) if _is_key(leaf) else leaf
-    return jax.ShapeDtypeStruct(stored.shape, stored.dtype, sharding=sharding)
-
-
-def _as_target(array: jax.Array, leaf: Any) -> jax.Array:
-    if not _is_key(leaf):
-        return array
-    impl = jax.random.key_impl(jnp.empty((), leaf.dtype))  # not defined on abstract keys
-    return jax.random.wrap_key_data(array, impl=impl)
-
-
-def _named_leaves(tree: PyTree) -> Iterable[tuple[str, Any]]:
-    return ((jax.tree_util.keystr(path), leaf) for path, leaf in jax.tree.leaves_with_path(tree))
-
-
-def _layout(tree: PyTree) -> dict[str, str]:
-    """Returns dtype and shape of every leaf by its path, as in `float32[10, 3]`."""
-    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _named_leaves(tree)}
-
-
-def _check_layout(saved: Mapping[str, str], asked: Mapping[str, str], step: int) -> None:
-    """Raises if the target asks for other arrays: a mistake of the caller, not damage."""
-    for name in [*asked, *saved]:
-        has, wants = saved.get(name, "nothing"), asked.get(name, "nothing")
-        if has != wants:
-            raise CheckpointError(
-                f"the checkpoint of step {step} holds {has} at {name}, but {wants} was expected: "
-                "was it written with another model or optimiser?"
-            )
-
-
-@contextlib.contextmanager
-def _without_background_tracebacks() -> Iterator[None]:
-    """Keeps threads of Orbax and TensorStore from printing tracebacks where a file fails.
-
-    Nothing is lost by it: the failure itself is raised in the main thread. Orbax logs it once
-    more for every thread that it passes. TensorStore's reads that are still under way when
-    another one fails find the event loop closed.
-    """
-
-    def is_not_orbax(record: logging.LogRecord) -> bool:
-        return "orbax" not in pathlib.Path(record.pathname).parts
-
-    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
-        if f"{unraisable.exc_value}" != "Event loop is closed":
-            previous(unraisable)
-
-    logger, previous = logging.getLogger("absl"), sys.unraisablehook
-    logger.addFilter(is_not_orbax)
-    sys.unraisablehook = hook
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_not_orbax)
-        if sys.unraisablehook is hook:
-            sys.unraisablehook = previous
-
-
-@contextlib.contextmanager
-def _plain_path(directory: AnyPath) -> Iterator[os.PathLike[str]]:
-    """Gives Orbax a path to a folder in which it sees no wildcards.
-
-    Orbax finds the parts of a checkpoint by a pattern that begins with the folder's own path.
-    If `[`, `*` or `?` are in it, none is found, and what is saved can't be restored. Then it
-    is handed a link to the folder.
-    """
-    if isinstance(directory, RemotePath):  # there are none in it
-        yield epath.Path(f"{directory}")
-        return
-    if glob.escape(f"{directory}") == f"{directory}":
-        yield directory
-        return
-    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as folder:
-        link = pathlib.Path(folder) / "checkpoints"
-        link.symlink_to(directory, target_is_directory=True)
-        yield link
-
-
 def _is_interrupted(folder: AnyPath) -> bool:
     if INTERRUPTED_SAVE in folder.name:
         return True
@@ -515,17 +475,3 @@ def _set_aside(folder: AnyPath, ending: str) -> None:
         target = folder.with_name(f"{folder.name}.{ending}-{copy}")
     if folder.exists():
         move(folder, target.name)
-
-
-def _reason(error: Exception) -> str:
-    """Returns what the operating system said, if an error tells it, else its first line."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    number = re.search(r"os_error_code='(\d+)'", f"{error}")  # as TensorStore writes it
-    return os.strerror(int(number[1])) if number else _one_line(error)
-
-
-def _one_line(error: Exception) -> str:
-    """Returns the first line of an error, short enough for a log."""
-    text = next(iter(str(error).splitlines()), "")[:200]
-    return text if isinstance(error, checksums.DamagedError) else f"{type(error).__name__}: {text}"

@@ -47,6 +47,8 @@ class Experiment:
       evaluation: when and how to score.
       checkpoint: when to save, and how much to keep.
       log: where metrics go.
+      hang_timeout: of several processes: seconds without progress until the run is given up;
+        0: never.
       settings: what else the result depends on and the parts do not tell, such as a learning
         rate: nested plain values, by which the work directory tells runs apart.
       config: what it was made from, if it was made from a config.
@@ -66,6 +68,7 @@ class Experiment:
     evaluation: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
+    hang_timeout: float = 3600
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     config: Config | None = None
 
@@ -130,9 +133,10 @@ class Experiment:
         noise_key, objective_key = jax.random.split(jax.random.fold_in(key, 1))
         encode = _TrainingPass(self, weights, noise_key)
         params = weights.params["objective"]
-        loss, metrics = self.objective.in_training(
-            params, encode, pairs, objective_key, placement, progress=step / self.steps
-        )
+        with jax.named_scope("loss"):
+            loss, metrics = self.objective.in_training(
+                params, encode, pairs, objective_key, placement, progress=step / self.steps
+            )
         return loss, (encode.state, metrics)
 
     def init_state(self) -> TrainState:
@@ -223,7 +227,8 @@ class _TrainingPass:
             call = microbatched(encode, parts, has_aux=True)
         key = jax.random.fold_in(self._key, self._calls)
         self._calls += 1
-        embeddings, self.state = call(Weights(self._params, self.state), observations, key)
+        with jax.named_scope("encoder"):
+            embeddings, self.state = call(Weights(self._params, self.state), observations, key)
         return embeddings
 
 

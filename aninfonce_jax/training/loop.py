@@ -7,9 +7,7 @@ weights, and deals with time, files and signals.
 import contextlib
 import dataclasses
 import functools
-import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
@@ -17,18 +15,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.distributed.equal import require_equal
+from aninfonce_jax.distributed.watch import TRAINING
 from aninfonce_jax.placement import Placement, on
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
-from aninfonce_jax.stop import StopSignal
+from aninfonce_jax.stop import Preempted, StopSignal
+from aninfonce_jax.training.agreement import Agreement
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
 from aninfonce_jax.training.goodput import Clock, Pace, entries
 from aninfonce_jax.training.metrics import MetricWriter
+from aninfonce_jax.training.profile import Profile
 from aninfonce_jax.training.progress import Progress, ProgressMode
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.training.step import Metrics, Step, make_train_step
+from aninfonce_jax.training.together import claimed, to_be_equal
 from aninfonce_jax.types import Array, Weights
 
 # What checkpoints call the number that tells the best of them.
@@ -119,6 +122,7 @@ def train(
     progress: ProgressMode = "auto",
     label: str = "",
     command: str = "",
+    profile: tuple[int, int] | None = None,
 ) -> TrainResult:
     """Trains to the end of an experiment, from wherever the run in `workdir` stands.
 
@@ -131,6 +135,7 @@ def train(
       progress: `auto`, `rich`, `plain` or `off`.
       label: what the progress line calls the run.
       command: what to type to repeat the run, for its report.
+      profile: steps to trace, from the first number of steps done to the second.
 
     Returns:
       The last state and its scores.
@@ -142,27 +147,33 @@ def train(
       DivergedError: if the loss stopped being finite.
       Preempted: if `stop` was requested, even if the last step is done.
       UnfinishedError: if the last step was not reached, evaluated and saved.
+      PeerError: of several processes, another one failed or is lost.
     """
     clock = Clock()
-    with contextlib.ExitStack() as stack:
+    peers = placement.peers
+    stop.is_patient = peers.are_many
+    with contextlib.ExitStack() as stack, peers.watched(experiment.hang_timeout), peers.telling():
+        # Where this fails, the others are told before anything here is closed.
+        peers.at("setting up")
+        if peers.are_many:
+            require_equal(peers, "what is trained", to_be_equal(experiment))
         bar = stack.enter_context(
             Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
         )
-        folder = stack.enter_context(_folder(workdir))
-        run = stack.enter_context(
-            workdir_lib.claimed(folder, experiment.description, command, experiment.complete)
-        )
+        folder, run = stack.enter_context(claimed(workdir, experiment, command, peers))
         checkpoints = stack.enter_context(open_checkpoints(folder, experiment, placement))
+        peers.at("restoring")
         restored = checkpoints.restore_latest(abstract_state(experiment, placement))
         if restored is None:
             state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
         else:
             state = restored.state
         start = int(state.step)
-        workdir_lib.undo_eval(folder, start)
+        peers.by_first("undo", lambda: workdir_lib.undo_eval(folder, start))
         clock.resume(
             None if restored is None else restored.extra.get("clock"),
-            _wall_seconds(folder),  # before the writer removes what the checkpoint undoes
+            # Before the writer removes what the checkpoint undoes.
+            peers.by_first("read the time", lambda: _wall_seconds(folder)),
             goes_on=start < experiment.steps,
         )
         bar.start_from(start)
@@ -180,6 +191,15 @@ def train(
         )
         if writer.mended:
             bar.warn(writer.mended)
+        trace = stack.enter_context(
+            Profile(
+                profile,
+                last=experiment.steps,
+                workdir=folder,
+                say=bar.message,
+                is_first=placement.is_first,
+            )
+        )
         session = _Session(
             experiment,
             run,
@@ -191,21 +211,13 @@ def train(
             writer,
             bar,
             clock,
+            trace,
+            placement,
         )
         if restored is not None:
             session.restore(restored)
-        stop.raise_if_requested("stopped while setting up")
+        session.leave_if_asked("stopped while setting up")
         return session.run(state, make_train_step(experiment, placement))
-
-
-@contextlib.contextmanager
-def _folder(workdir: AnyPath | None) -> Iterator[AnyPath]:
-    """Gives the work directory, or one that is gone afterwards."""
-    if workdir is not None:
-        yield workdir
-        return
-    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as folder:
-        yield Path(folder)
 
 
 def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:
@@ -251,8 +263,12 @@ class _Session:
         writer: MetricWriter,
         progress: Progress,
         clock: Clock,
+        profile: Profile,
+        placement: Placement,
     ) -> None:
         self.experiment = experiment
+        self.peers = placement.peers
+        self.agreement = Agreement(placement)
         self.run_hash = run_hash
         self.workdir = workdir
         self.checkpoints = checkpoints
@@ -262,6 +278,8 @@ class _Session:
         self.writer = writer
         self.progress = progress
         self.clock = clock
+        self.profile = profile
+        self.placement = placement
         self.history: list[dict[str, Any]] = []
         self.pace = Pace(clock, None if feed.is_empty else experiment.batch_size)
         # Metrics of the steps since the last row, of each call those of its steps.
@@ -293,24 +311,30 @@ class _Session:
 
     def run(self, state: TrainState, step_fn: Step) -> TrainResult:
         """Steps to the end."""
-        experiment = self.experiment
+        experiment, peers = self.experiment, self.peers
         last = experiment.steps
         step = int(state.step)
         if not self.history:
             self.progress.status("scoring the untrained network, for comparison")
             self._evaluate(step, state)
-        self.stop.raise_if_requested("stopped before the first step of this session")
+        self.leave_if_asked("stopped before the first step of this session")
         if step < last:
             self.progress.status("compiling the training step, once")
         self.clock.enter("steps")
-        while step < last:
-            count = next_look(step, experiment) - step
+        stops = False
+        while step < last and not stops:
+            count = self.profile.limit(step, next_look(step, experiment)) - step
+            self.profile.before(step, state)
+            peers.at(TRAINING, step, count)
+            peers.doing("waiting for data")
             with self.clock.phase("input"):
                 fed = next(self.feed)
+            peers.doing("waiting for the devices")
             with self.pace.call(step):
                 state, metrics = step_fn(state, fed, count)
             self.writer.poll()
             step += count
+            self.profile.after(step, state)
             self._interval.append((metrics, count))
             if self._is_due(step, experiment.log.every):
                 self._log(step, state)
@@ -321,15 +345,25 @@ class _Session:
                 self._evaluate(step, state)
             if self._is_due(step, experiment.checkpoint.every):
                 self._save(step, state)
-            if self.stop.requested:
+            peers.check()
+            stops = self.agreement(self.stop.requested, self.feed.unreadable)
+            if stops:
                 self._save(step, state)
-                break
+        peers.at("finishing", step)
         with self.clock.phase("checkpoint"):
             self.checkpoints.wait()
-        self.stop.raise_if_requested(f"stopped at step {step} of {last}; the state is saved")
+        message = f"stopped at step {step} of {last}; the state is saved"
+        if stops:
+            raise Preempted(message)
+        self.leave_if_asked(message)
         self._require_scores(step, state)
         self._require_end(step)
         return TrainResult(state, self.history[-1])
+
+    def leave_if_asked(self, message: str) -> None:
+        """Raises Preempted, in all processes, if one of them was asked to stop."""
+        if self.peers.any("whether to stop", self.stop.requested):
+            raise Preempted(message)
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self.experiment.steps
@@ -343,19 +377,20 @@ class _Session:
 
     def _require_scores(self, step: int, state: TrainState) -> None:
         """Says what is wrong with the network; evaluates again if its scores are not sound."""
-        found = self._read_scores(step)
-        if found.problem:
-            self.progress.warn(f"{found.problem}; it is made again")
+        problem, warnings = self.peers.by_first("read scores", lambda: self._read_scores(step))
+        if problem:
+            self.progress.warn(f"{problem}; it is made again")
             self._evaluate(step, state)
-            found = self._read_scores(step)
-        for warning in found.scores.get("warnings", ()):
+            _, warnings = self.peers.by_first("read scores", lambda: self._read_scores(step))
+        for warning in warnings:
             self.progress.warn(warning)
 
-    def _read_scores(self, step: int) -> workdir_lib.Evaluation:
+    def _read_scores(self, step: int) -> tuple[str, Sequence[str]]:
+        """Returns what is wrong with the scores of a step, and what they warn of."""
         found = workdir_lib.read_eval(self.workdir, self.run_hash)
         if not found.problem and found.scores.get("step") != step:
-            return workdir_lib.Evaluation({}, f"{workdir_lib.EVAL_FILE} is not of step {step}")
-        return found
+            return f"{workdir_lib.EVAL_FILE} is not of step {step}", ()
+        return found.problem, found.scores.get("warnings", ())
 
     def _require_end(self, step: int) -> None:
         """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
@@ -372,7 +407,7 @@ class _Session:
         values = self._joined_interval()
         means = jax.tree.map(jnp.mean, values)
         if not self.feed.is_empty:
-            means[registry.UNREADABLE] = self.feed.unreadable
+            means[registry.UNREADABLE] = self.agreement.unreadable
         self.writer.write(step, "train", means, functools.partial(self.pace.row, step))
         # Looks at the row before, which is there already, so that the device is not kept waiting.
         if self._unchecked is not None and not np.isfinite(self._unchecked):
@@ -381,8 +416,11 @@ class _Session:
         self._interval = []
         self.progress.update(step, loss=self._known_loss() if self.progress.due else None)
 
-    def _times(self) -> dict[str, float]:
-        return entries(self.clock.seconds)
+    def _measures(self) -> dict[str, float]:
+        """Returns what the machine did for the run so far: seconds, and memory if it tells."""
+        peak = self.placement.peak_memory()
+        memory = {} if peak is None else {registry.PEAK_MEMORY: peak}
+        return {**entries(self.clock.seconds), **memory}
 
     def _evaluate(self, step: int, state: TrainState) -> None:
         self._require_progress(step, state)
@@ -395,6 +433,7 @@ class _Session:
         if full and step > 0:
             self.progress.status("scoring the trained network")
         with self.progress.pause():
+            self.peers.at("evaluating", step)
             scores = {"step": step, **self.evaluate()(state.evaluated, full=full)}
         if step == 0:
             self.untrained = _of_untrained(scores)
@@ -405,16 +444,17 @@ class _Session:
         if not self.history or self.history[-1]["step"] < step:
             self.history.append(row)
             values = {name: value for name, value in row.items() if name != registry.STEP}
-            self.writer.write(step, "eval", values, self._times)
-        numbers = {registry.PARAMETERS: count_parameters(state), **self._times()}
+            self.writer.write(step, "eval", values, self._measures)
+        numbers = {registry.PARAMETERS: count_parameters(state), **self._measures()}
         # The row of this evaluation is among those that the file vouches for.
         self.writer.flush()
-        workdir_lib.write_eval(
-            self.workdir,
-            {**scores, **numbers},
-            self.run_hash,
-            self.writer.rows,
-        )
+        if self.peers.is_first:
+            workdir_lib.write_eval(
+                self.workdir,
+                {**scores, **numbers},
+                self.run_hash,
+                self.writer.rows,
+            )
         shown = {
             score.progress: row[score.key]
             for score in registry.SCORES
@@ -441,6 +481,7 @@ class _Session:
             self._write_state(step, state)
 
     def _write_state(self, step: int, state: TrainState) -> None:
+        self.peers.at("saving", step)
         # A row still held back would be missing if the process died after this checkpoint.
         self.writer.flush()
         self.checkpoints.save(

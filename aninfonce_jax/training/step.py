@@ -97,10 +97,12 @@ def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:
     def loss_fn(
         params: PyTree, model_state: PyTree, step: Array, key: Array, fed: PyTree
     ) -> tuple[Array, tuple[PyTree, Metrics]]:
-        pairs = placement.constrain(experiment.source.pairs(key, fed, experiment.batch_size))
+        with jax.named_scope("pairs"):
+            pairs = placement.constrain(experiment.source.pairs(key, fed, experiment.batch_size))
         weights = Weights(params, model_state)
         return experiment.training_loss(weights, pairs, key, placement, step)
 
+    @jax.named_scope("optimiser")
     def apply(state: TrainState, model_state: PyTree, grads: PyTree) -> TrainState:
         updates, opt_state = experiment.optimizer.update(grads, state.opt_state, state.params)
         params = optax.apply_updates(state.params, updates)

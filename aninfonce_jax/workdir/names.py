@@ -29,6 +29,7 @@ REPORT_LOCK_FILE = "report.lock"
 CHECKPOINT_FOLDER = "checkpoints"
 TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
+PROFILE_FOLDER = "profile"
 # In the name of a checkpoint that Orbax has not finished.
 INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
 # In a checkpoint that Orbax has finished where nothing can be renamed.
@@ -37,7 +38,7 @@ FINISHED_SAVE = "commit_success.txt"
 # What the config of an experiment says that no config file made.
 MADE_IN_CODE = "code"
 
-FOLDERS = (CHECKPOINT_FOLDER, TENSORBOARD_FOLDER, FIGURES_FOLDER)
+FOLDERS = (CHECKPOINT_FOLDER, TENSORBOARD_FOLDER, FIGURES_FOLDER, PROFILE_FOLDER)
 FILES = (
     CONFIG_FILE,
     METRICS_FILE,

@@ -39,6 +39,8 @@ class Fakes:
             "PATH": f"{programs}:{os.environ['PATH']}",
             "FAKES": str(self.state),
             "ANINFONCE_AS_IS": "1",
+            # What renders manifests; the package's own python is a stand-in.
+            "PYTHON": sys.executable,
         }
 
     def plan(self, process: int, *steps: str) -> None:

@@ -192,7 +192,23 @@ def node_scp(source: str, words: list[str], flags: dict[str, str]) -> int:
     return max(scp([source, f"{host}:{path}"]) for _, host in chosen(node, flags["worker"]))
 
 
-TOOLS = {"python": python, "ssh": ssh, "scp": scp, "gcloud": gcloud}
+def kubectl(arguments: list[str]) -> int:
+    """A cluster with one JobSet, whose states are in a plan."""
+    if arguments[0] == "apply":
+        (FAKES / "manifest.yaml").write_text(sys.stdin.read())
+        print("jobset.jobset.x-k8s.io/one created")
+    elif arguments[:2] == ["get", "jobset"]:
+        states = FAKES / "jobset"
+        if not states.exists():
+            print('Error from server (NotFound): jobsets "one" not found', file=sys.stderr)
+            return 1
+        print(next_of(states), end="")
+    elif arguments[0] == "logs":
+        print("the last line of the log")
+    return 0
+
+
+TOOLS = {"python": python, "ssh": ssh, "scp": scp, "gcloud": gcloud, "kubectl": kubectl}
 
 if __name__ == "__main__":
     if sys.argv[1] != "python" or sys.argv[2:4] == ["-m", "aninfonce_jax.main"]:

@@ -201,17 +201,18 @@ class Job:
         """Waits for something that the job should come to."""
         wait_until(what, lambda: f"{self._shown()}\n{self.log}", seconds)
 
-    def go_on(self, start: int, seconds: float = 300) -> None:
-        """Waits until it has been queued again for its n-th start, and lets that begin at once.
+    def go_on(self, start: int, seconds: float = 300, changes: tuple[str, ...] = ()) -> None:
+        """Waits until it has been queued again for its n-th start, and lets that begin soon.
 
-        Slurm lets a job that was queued again wait two minutes.
+        Slurm lets a job that was queued again wait two minutes; without any wait its node would
+        take the new start for the old one ("Job credential revoked").
         """
 
         def is_queued() -> bool:
             return self.field("Restarts") == str(start - 1) and self.field("JobState") == "PENDING"
 
         self.wait_for(is_queued, seconds)
-        self.cluster.call("scontrol", "update", f"JobId={self.number}", "StartTime=now")
+        self.cluster.call("scontrol", "update", f"JobId={self.number}", "StartTime=now+5", *changes)
 
     def wait(self, seconds: float = 600) -> tuple[str, int]:
         """Waits for its end, and returns its state and exit code."""

@@ -1,9 +1,14 @@
 """Several processes on one machine start, speak, stop and end together."""
 
+import json
+import os
 import signal
+import subprocess
 import time
 
+import numpy as np
 import pytest
+import small_run
 
 
 def test_arguments_arrive_as_they_are(fakes):
@@ -107,3 +112,23 @@ def test_wrong_words_are_refused_in_one_line(fakes, words, expected):
     assert expected in done.stderr
     assert done.stderr.count("\n") == 1
     assert not fakes.calls("python")
+
+
+@pytest.mark.slow
+def test_two_processes_train_like_one(tmp_path):
+    rows = {}
+    for name, words in {"one": ["--devices=4"], "two": ["--processes=2", "--devices=2"]}.items():
+        done = subprocess.run(
+            ["bash", "launch/local.sh", *words, *small_run.flags(tmp_path / name, 12, 4)],
+            cwd=small_run.ROOT,
+            env=os.environ | small_run.environment(),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        text = (tmp_path / name / "metrics.jsonl").read_text()
+        rows[name] = [json.loads(line) for line in text.splitlines()]
+    losses = {name: [row["loss"] for row in found if "loss" in row] for name, found in rows.items()}
+    assert len(losses["one"]) >= 3
+    np.testing.assert_allclose(losses["one"], losses["two"], rtol=1e-5)

@@ -14,6 +14,10 @@ WORDS = {
     "install.sh": ["--extras=gpu"],
     "local.sh": ["--processes=2", "--devices=2", "--workdir=/w/a run"],
     "hosts.sh": ["run", "--hosts=a,b", "--copy", "--workdir=/w/a run"],
+    "gke.sh": [
+        *("submit", "--name=a", "--image=i", "--tpu=v6e", "--topology=4x4"),
+        "--workdir=gs://b/a run",
+    ],
     "slurm.sbatch": ["--workdir=/w/a run"],
     "tpu_vm.sh": ["run", "--tpu=a", "--zone=z", "--type=v6e-16", "--workdir=gs://b/a run"],
     "worker.sh": ["--dry-run", "status", "one"],
@@ -33,7 +37,7 @@ def test_manuals(fakes, script):
     assert len(done.stdout) > 200
     assert max(map(len, done.stdout.splitlines())) < 100
     text = (FOLDER / script).read_text()
-    flags = set(re.findall(r"^ +(--[a-z_-]+)[=*)]", text, re.MULTILINE))
+    flags = set(re.findall(r"^ +(--[a-z_-]+)(?:=\*|\*|\))", text, re.MULTILINE))
     missing = {flag for flag in flags if not re.search(rf"{flag}\b", done.stdout)}
     # What is refused because the launcher sets it is no flag of its own.
     assert missing <= {"--num_processes", "--process_id", "--coordinator"}

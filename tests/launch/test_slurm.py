@@ -2,6 +2,8 @@
 
 import pytest
 import slurm_cluster
+import small_run
+from run_results import result_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -69,3 +71,37 @@ def test_a_stop_from_outside_queues_it_again(submit, fakes, cluster):
     job.go_on(2)
     assert job.wait() == ("COMPLETED", 0), job.log
     assert "saved" in job.log
+
+
+def train(cluster, folder, name, steps, **limits):
+    """Submits a run of two tasks with two devices each."""
+    folder.mkdir(exist_ok=True)
+    return cluster.submit(
+        *("--ntasks=2", "--cpus-per-task=2", f"--chdir={small_run.ROOT}"),
+        f"--output={folder}/%x-%j.log",
+        *(f"--{flag}={value}" for flag, value in limits.items()),
+        str(small_run.ROOT / "launch" / "slurm.sbatch"),
+        *small_run.flags(folder / name, steps, steps // 40),
+        folder=folder,
+        environment=small_run.environment(),
+    )
+
+
+def test_training_that_is_preempted_and_runs_out_of_time_equals_one_that_is_not(cluster, tmp_path):
+    steps = 4000
+    whole = train(cluster, tmp_path, "whole", steps)
+    assert whole.wait(900) == ("COMPLETED", 0), whole.log
+
+    job = train(cluster, tmp_path, "a run", steps, signal="B:TERM@30")
+    saved = tmp_path / "a run" / "checkpoints"
+    job.wait_for(lambda: any(path.name.isdecimal() for path in saved.glob("*")))
+    other = cluster.submit("--partition=high", "--exclusive", "--wrap=sleep 1", folder=tmp_path)
+    assert other.wait() == ("COMPLETED", 0)
+    job.go_on(2, changes=("TimeLimit=2",))
+    # Between 30 and 90 s later it is asked to save, and queued again.
+    job.go_on(3, changes=("TimeLimit=60",))
+    assert job.wait(900) == ("COMPLETED", 0), job.log
+    print(job.log)
+    assert job.log.count("ended with 75: asked to stop; the state is saved; queued again") >= 1
+    assert "start 3, on localhost" in job.log
+    assert result_of(tmp_path / "a run") == result_of(tmp_path / "whole")

@@ -122,7 +122,7 @@ def test_gradients_of_temperature_and_embeddings(
             np.testing.assert_allclose(x, y, rtol=0, atol=atol, err_msg=f"{kind}, {name}")
 
 
-@pytest.mark.parametrize("strategy", ["dense", "chunked"])
+@pytest.mark.parametrize("strategy", [pytest.param("dense", marks=pytest.mark.slow), "chunked"])
 def test_second_derivatives(strategy: str) -> None:
     """Forward over reverse, along one direction, of views and temperature."""
 

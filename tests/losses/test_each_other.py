@@ -73,7 +73,7 @@ def test_kernels_on_many_devices(ring: bool, spread: str) -> None:
     assert_right(over_devices(3, ring=ring, tile="pallas", checked=False), points)
 
 
-@pytest.mark.parametrize("tile", ["dense", "chunked"])
+@pytest.mark.parametrize("tile", [pytest.param("dense", marks=pytest.mark.slow), "chunked"])
 def test_second_derivatives(tile: str) -> None:
     points = example(0.3)
 

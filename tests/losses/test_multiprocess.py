@@ -21,7 +21,7 @@ def free_port() -> int:
         return listener.getsockname()[1]
 
 
-@pytest.mark.parametrize("processes", [2, 4])
+@pytest.mark.parametrize("processes", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_agree_with_float64(processes: int, tmp_path: pathlib.Path) -> None:
     rng = np.random.default_rng(0)
     view1 = rng.normal(size=(BATCH, DIM)).astype(np.float32)

@@ -122,9 +122,23 @@ def test_tiles_are_as_large_as_asked_for() -> None:
     assert make(MANY, chunk_size=7).chunk_size == 7
     assert make(MANY).chunk_size == 512
     assert make(1024, strategy="chunked").chunk_size == 1024
-    assert make(MANY, platform="gpu").chunk_size == 1024
+    assert make(MANY, platform="tpu", kernels=None).chunk_size == 1024
     assert make(FEW, MANY).chunk_size == 1024
     assert make(FEW, devices=4).chunk_size == FEW
+
+
+def test_tiles_are_larger_on_a_gpu() -> None:
+    """Where every tile is handed over as kernels of its own."""
+    for asked in ({"rows": MANY}, {"rows": FEW, "keys": 10 * MANY}, {"rows": 10 * MANY, **MESH}):
+        assert make(**asked, platform="gpu").chunk_size == 8192
+        assert make(**asked, platform="gpu", chunk_size=7).chunk_size == 7
+    assert make(FEW, platform="gpu").chunk_size == FEW  # all at once
+
+
+@pytest.mark.parametrize("name", ["cuda", "rocm", "gpu"])
+def test_a_gpu_is_a_gpu_by_any_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "default_backend", lambda: name)
+    assert plan.platform_of(jnp.ones(3)) == "gpu"
 
 
 def test_the_platform_is_that_of_the_mesh_where_there_is_one() -> None:

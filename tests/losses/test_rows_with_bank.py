@@ -90,6 +90,7 @@ def test_memory_does_not_grow_with_the_number_of_keys() -> None:
         assert many - few < 2**18
 
 
+@pytest.mark.slow
 def test_it_serves_transformations_and_second_derivatives() -> None:
     arrays = [jnp.asarray(x) for x in example()]
 

@@ -625,7 +625,10 @@ def test_outputs_of_all_strategies_are_the_same_tree() -> None:
     dense, chunked = (either(flag, *example()) for flag in (True, False))
     assert jax.tree.structure(dense) == jax.tree.structure(chunked)
     np.testing.assert_allclose(dense.loss, chunked.loss, rtol=1e-6)
-    outputs = [loss(*example(), strategy=name) for name in ("dense", "chunked")]
+    outputs = [
+        jax.eval_shape(functools.partial(loss, strategy=name), *example())
+        for name in ("dense", "chunked")
+    ]
     assert [out.strategy for out in outputs] == ["dense", "chunked"]
     assert set(outputs[0].metrics) == {"accuracy", "score", "nonfinite", "nonpositive"}
 
@@ -677,8 +680,9 @@ def test_impossible_settings_are_refused(
 
 
 def test_float64_has_no_kernels() -> None:
+    views = [np.float64(view) for view in example()]
     with jax.enable_x64(True), pytest.raises(ValueError, match="'pallas' computes in float32"):
-        aninfonce_loss(*(np.float64(view) for view in example()), 1.0, strategy="pallas")
+        jax.eval_shape(lambda *views: aninfonce_loss(*views, 1.0, strategy="pallas"), *views)
 
 
 def test_gpus_have_no_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -807,7 +811,8 @@ def test_over_mesh_checks_what_it_can() -> None:
     with pytest.raises(ValueError, match=r"concentration must be positive and finite, got -1.0"):
         spread(view1, view2, -1.0)
     found = jax.jit(lambda *views: spread(*views, 1.0, negatives=bank[:4]).loss)(view1, view2)
-    expected = aninfonce_loss(view1, view2, 1.0, negatives=np.float32(bank[:4])).loss
+    alone = functools.partial(aninfonce_loss, concentration=1.0, negatives=np.float32(bank[:4]))
+    expected = jax.jit(alone)(view1, view2).loss
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
@@ -836,17 +841,21 @@ def test_over_mesh_takes_a_mesh_with_explicit_axes() -> None:
         return loss(view1 @ weights, view2 @ weights, 2.0).loss
 
     expected = jax.jit(jax.grad(functools.partial(mean, aninfonce_loss)))(weights, *example())
-    with pytest.raises(
-        ValueError, match=r"explicit axes needs jax.set_mesh.*AxisType.Auto,\) \* 1"
-    ):
-        mean(spread, weights, *example())
+    alone = jax.jit(lambda *views: aninfonce_loss(*views, 2.0).loss)(*example())
+    # Rows that are not spread yet ask for nothing, nor do values alone.
+    found = jax.jit(jax.grad(functools.partial(mean, spread)))(weights, *example())
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
     views = [jax.device_put(view, NamedSharding(mesh, P(AXIS))) for view in example()]
+    np.testing.assert_allclose(spread(*views, jnp.float32(2.0)).loss, alone, rtol=1e-6)
+    needs = r"explicit axes needs jax.set_mesh.*AxisType.Auto,\) \* 1"
+    with pytest.raises(ValueError, match=needs):
+        jax.grad(lambda view: spread(view, views[1], 2.0).loss)(views[0])
     with jax.set_mesh(mesh):
         found = jax.jit(jax.grad(functools.partial(mean, spread)))(weights, *views)
         # Rows that are not spread yet are.
         loss = jax.jit(lambda *views: spread(*views, 2.0).loss)(*example())
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(loss, aninfonce_loss(*example(), 2.0).loss, rtol=1e-6)
+    np.testing.assert_allclose(loss, alone, rtol=1e-6)
     with pytest.raises(ValueError, match="view1 must not be spread over explicit axes"):
         aninfonce_loss(*views, 2.0)
     other = over_mesh(aninfonce_loss, jax.make_mesh((8,), (AXIS,), axis_types=AUTO), AXIS)

@@ -1,0 +1,1 @@
+"""Many processes that are one run: finding each other, agreeing, and noticing who is lost."""

@@ -1,0 +1,77 @@
+"""What Orbax does that a user should not have to see."""
+
+import contextlib
+import glob
+import logging
+import os
+import pathlib
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+
+from etils import epath
+
+from aninfonce_jax.remote import AnyPath, RemotePath
+from aninfonce_jax.training import checksums
+
+
+@contextlib.contextmanager
+def without_background_tracebacks() -> Iterator[None]:
+    """Keeps threads of Orbax and TensorStore from printing tracebacks where a file fails.
+
+    Nothing is lost by it: the failure itself is raised in the main thread. Orbax logs it once
+    more for every thread that it passes. TensorStore's reads that are still under way when
+    another one fails find the event loop closed.
+    """
+
+    def is_not_orbax(record: logging.LogRecord) -> bool:
+        return "orbax" not in pathlib.Path(record.pathname).parts
+
+    def hook(unraisable: "sys.UnraisableHookArgs") -> None:
+        if f"{unraisable.exc_value}" != "Event loop is closed":
+            previous(unraisable)
+
+    logger, previous = logging.getLogger("absl"), sys.unraisablehook
+    logger.addFilter(is_not_orbax)
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_not_orbax)
+        if sys.unraisablehook is hook:
+            sys.unraisablehook = previous
+
+
+@contextlib.contextmanager
+def plain_path(directory: AnyPath) -> Iterator[AnyPath]:
+    """Gives Orbax a path to a folder in which it sees no wildcards.
+
+    Orbax finds the parts of a checkpoint by a pattern that begins with the folder's own path.
+    If `[`, `*` or `?` are in it, none is found, and what is saved can't be restored. Then it
+    is handed a link to the folder.
+    """
+    if isinstance(directory, RemotePath):  # there are none in it
+        yield epath.Path(f"{directory}")
+        return
+    if glob.escape(f"{directory}") == f"{directory}":
+        yield directory
+        return
+    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as folder:
+        link = pathlib.Path(folder) / "checkpoints"
+        link.symlink_to(directory, target_is_directory=True)
+        yield link
+
+
+def reason(error: Exception) -> str:
+    """Returns what the operating system said, if an error tells it, else its first line."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    number = re.search(r"os_error_code='(\d+)'", f"{error}")  # as TensorStore writes it
+    return os.strerror(int(number[1])) if number else one_line(error)
+
+
+def one_line(error: Exception) -> str:
+    """Returns the first line of an error, short enough for a log."""
+    text = next(iter(str(error).splitlines()), "")[:200]
+    return text if isinstance(error, checksums.DamagedError) else f"{type(error).__name__}: {text}"
