@@ -373,35 +373,20 @@ def _encode(failure: Failure) -> str:
 
 # --- Leaving ---
 
-_at_leaving: list[Callable[[], object]] = []
-
-
-@contextlib.contextmanager
-def cleaning_up(action: Callable[[], object]) -> Iterator[None]:
-    """Has `action` done also where the process is ended by `leave_at_once` in the meantime."""
-    _at_leaving.append(action)
-    try:
-        yield
-    finally:
-        _at_leaving.remove(action)
-
 
 def leave_at_once(message: str, code: int) -> None:
     """Says a line and ends the process, whatever its other threads do or wait for."""
     os.write(2, as_line(message).encode(errors="backslashreplace"))
     # In a thread: a stream may be locked by the thread that is stuck.
-    tidy = threading.Thread(target=_tidy, daemon=True)
-    tidy.start()
-    tidy.join(timeout=2.0)
+    flush = threading.Thread(target=_flush, daemon=True)
+    flush.start()
+    flush.join(timeout=2.0)
     os._exit(code)
 
 
-def _tidy() -> None:
-    for action in reversed(_at_leaving):
-        with contextlib.suppress(Exception):  # nobody is left to hear of it
-            action()
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
+        with contextlib.suppress(Exception):  # nobody is left to hear of it
             stream.flush()
 
 
