@@ -138,7 +138,7 @@ def attack(monkeypatch, capsys, tmp_path):
     """Returns a function that runs a command line, up to training, and checks how it ends."""
     configs = []
 
-    def train(runs, workdir, progress):
+    def train(runs, workdir, command, peers):
         configs.append({name: run.config for name, run in runs.items()})
         return 0
 
