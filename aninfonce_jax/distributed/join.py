@@ -78,6 +78,9 @@ def _run_to_end(peers: Peers, run: Callable[[Peers], int]) -> int:
 
 def _leave(peers: Peers, code: int) -> None:
     """Ends a process that has failed, when the others know."""
+    if last_complaint():
+        # Where process 0 is gone already, the runtime aborts while this one still ends.
+        peers.leaving(code)
     peers.tell(last_complaint() or "it left without a word", code)
     deadline = time.monotonic() + _REASON_SECONDS
     while not last_complaint() and time.monotonic() < deadline:

@@ -222,6 +222,11 @@ class Peers:
         if self._watch is not None:
             self._watch.tell(Failure(self.process, reason, code))
 
+    def leaving(self, code: int) -> None:
+        """Says that this process has said why it ends, and is about to: it is not said again."""
+        if self._watch is not None:
+            self._watch.leaving(code)
+
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
         """Tells all processes of an error that passes, where it is raised.

@@ -179,6 +179,7 @@ class Watch:
         self._ahead = 1
         self._has_told_slow = False
         self._is_broken = False
+        self._leaves_with: int | None = None
         now = time.monotonic()
         self._since = self._answered = now
         self._failed_at = now
@@ -238,8 +239,14 @@ class Watch:
             self._process, "the exchange with other processes broke off", EXIT_PEER_LOST
         )
 
+    def leaving(self, code: int) -> None:
+        """Says that this process has said why it ends, and is about to: it is not said again."""
+        self._leaves_with = code
+
     def describe_abort(self) -> tuple[str, int]:
-        """Returns what to say when the runtime aborts, and the code to leave with."""
+        """Returns what to say when the runtime aborts, if anything, and the code to leave with."""
+        if self._leaves_with is not None:
+            return "", self._leaves_with
         if self.failure is not None:
             return str(self.failure), self.failure.code
         return (
@@ -305,12 +312,16 @@ class Watch:
             before = now
             if self.failure is not None:
                 if now - self._failed_at > _GRACE_SECONDS:
-                    self._leave(str(self.failure), self.failure.code)
+                    self._end(str(self.failure), self.failure.code)
                 continue
             self._judge_coordinator(now)
             self._judge_pace(now)
             if self._process == 0:
                 self._judge_signs(now)
+
+    def _end(self, message: str, code: int) -> None:
+        """Ends the process, with a line unless it has said its own already."""
+        self._leave(*((message, code) if self._leaves_with is None else ("", self._leaves_with)))
 
     def _forgive(self, now: float) -> None:
         """Begins anew after this process itself was stopped for a while."""
@@ -321,7 +332,7 @@ class Watch:
     def _judge_coordinator(self, now: float) -> None:
         if now - self._answered > self._heartbeat_timeout:
             who = "process 0, which coordinates all," if self._process else "the coordination"
-            self._leave(
+            self._end(
                 f"{who} has not answered for {now - self._answered:.0f} s; this process was at: "
                 f"{self._position}; the same command goes on from the last checkpoint",
                 EXIT_PEER_LOST,
@@ -387,8 +398,9 @@ def cleaning_up(action: Callable[[], object]) -> Iterator[None]:
 
 
 def leave_at_once(message: str, code: int) -> None:
-    """Says a line and ends the process, whatever its other threads do or wait for."""
-    os.write(2, as_line(message).encode(errors="backslashreplace"))
+    """Says a line, if any, and ends the process, whatever its other threads do or wait for."""
+    if message:
+        os.write(2, as_line(message).encode(errors="backslashreplace"))
     # In a thread: a stream may be locked by the thread that is stuck.
     tidy = threading.Thread(target=_tidy, daemon=True)
     tidy.start()

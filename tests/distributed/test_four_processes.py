@@ -116,6 +116,17 @@ def test_a_checkpoint_of_four_goes_on_in_two(halted, tmp_path):
     assert_same_losses(tmp_path / "run", halted / "whole", tolerance=1e-5)
 
 
+@pytest.mark.parametrize("devices", [1, 8])
+def test_a_checkpoint_goes_from_four_to_one_process_and_back(halted, tmp_path, devices):
+    shutil.copytree(halted / "run", tmp_path / "run")
+    arguments = [*flags(), f"--workdir={tmp_path / 'run'}"]
+    with Group(tmp_path, 1, arguments, devices=devices, fault="0:2:SIGTERM") as group:
+        assert group.wait() == [75], group
+    group = process_group.run(tmp_path, 4, arguments)
+    assert "going on from step 11 of 12" in group.said(0)
+    assert_same_losses(tmp_path / "run", halted / "whole", tolerance=1e-5)
+
+
 def test_damage_is_judged_by_the_first_and_followed_by_all(halted, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(halted / "run", run)

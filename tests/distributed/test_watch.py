@@ -54,6 +54,17 @@ def test_a_failure_that_is_told_is_heard_and_left_for():
     assert left.said[0] == ("process 0 failed: disk full", 1)
 
 
+def test_what_a_process_has_said_is_not_said_again_as_it_leaves():
+    store = MemoryStore()
+    (one, _), (two, left) = make(store), make(store, 1)
+    with one, two:
+        one.tell(Failure(0, "disk full", 1))
+        two.leaving(1)
+        assert two.describe_abort() == ("", 1)
+        assert left.event.wait(20)
+    assert left.said[0] == ("", 1)
+
+
 def test_the_first_failure_counts():
     store = MemoryStore()
     (one, _), (two, _) = make(store), make(store, 1)
