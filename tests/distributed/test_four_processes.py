@@ -158,7 +158,9 @@ def test_scores_are_made_again_by_all(halted, tmp_path):
     shutil.copytree(halted / "whole", run)
     before = scores(run)
     (run / workdir_lib.EVAL_FILE).unlink()
-    process_group.run(tmp_path, 2, ["--mode=eval", f"--workdir={run}"])
+    # The run had eight devices in one process; here each has two.
+    arguments = ["--mode=eval", f"--workdir={run}", "--config.train.devices=0"]
+    process_group.run(tmp_path, 2, arguments)
     np.testing.assert_allclose(scores(run)["r2"], before["r2"], rtol=1e-4)
 
 
