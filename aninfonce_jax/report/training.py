@@ -12,40 +12,23 @@ from aninfonce_jax.report.page_tables import Note, make_table, score_columns
 from aninfonce_jax.report.panels import Chart, Drawing, Key, panel_chart
 from aninfonce_jax.report.runs import WorkDir
 from aninfonce_jax.report.section import Section
-from aninfonce_jax.report.training_figures import Losses, draw_loss, draw_time
+from aninfonce_jax.report.training_figures import Losses, draw_loss
 from aninfonce_jax.report.wording import format_duration, format_of, format_steps
 from aninfonce_jax.scores.registry import (
     DATA_WAIT_SHARE,
     EXAMPLES_PER_SECOND,
-    GOODPUT,
     LOSS,
     LOSS_FLOOR,
     MISSING,
-    PEAK_MEMORY,
     PERCENT,
-    PHASES,
     SECONDS,
     STEP,
     UNREADABLE,
-    WALL_SECONDS,
-    Phase,
-    phase_key,
     scores_of,
 )
 
 # Objectives whose losses tell the same: how well a positive is found among as many others.
 _CONTRASTIVE = ("aninfonce", "infonce", "aninfonce_no_l2")
-# What the page calls the things that time goes to.
-_PHASE_NAMES: dict[Phase, str] = {
-    "steps": "training steps",
-    "input": "waiting for data",
-    "compile": "compiling",
-    "evaluation": "evaluation",
-    "checkpoint": "checkpoints",
-    "setup": "setting up",
-    "repeated": "steps done again",
-    "away": "not running",
-}
 
 
 def training_section(page: Comparison, folder: AnyPath) -> Section:
@@ -60,16 +43,12 @@ def training_section(page: Comparison, folder: AnyPath) -> Section:
             Note("training", "examples/s", _examples_per_second),
             Note("training", "waiting", _waiting),
         ]
-    if any(run.has(PEAK_MEMORY) for run in page.runs):
-        notes.append(Note("training", "device memory", _peak_memory))
-    charts = [_loss_chart(page, folder)]
-    if any(run.has(GOODPUT) for run in page.runs):
-        charts.append(_time_chart(page, folder))
+    chart = _loss_chart(page, folder)
     return Section(
         "training",
         page,
         make_table(page, score_columns(scores_of("training"), page.runs), notes),
-        {chart.name: chart for chart in charts},
+        {chart.name: chart},
         {
             "is_fed": is_fed,
             "has_floor": any(run.has(LOSS_FLOOR.key) for run in page.runs),
@@ -91,40 +70,6 @@ def _examples_per_second(run: WorkDir) -> str:
 
 def _waiting(run: WorkDir) -> str:
     return PERCENT.value(_median(run, DATA_WAIT_SHARE))
-
-
-def _peak_memory(run: WorkDir) -> str:
-    value = run.number(PEAK_MEMORY)
-    return f"{value / 2**30:.1f} GiB" if math.isfinite(value) else MISSING
-
-
-def _time_chart(page: Comparison, folder: AnyPath) -> Chart:
-    drawings = [
-        Drawing(entry.label, _time_note(entry.run), functools.partial(draw_time, shares=shares))
-        for entry in page.entries
-        for shares in [_time_shares(entry.run)]
-    ]
-    return panel_chart("time", "Where the time went", [], drawings, folder)
-
-
-def _time_shares(run: WorkDir) -> dict[str, float]:
-    """The share of wall time of every phase; those of restarts only where there were any."""
-    wall = run.number(WALL_SECONDS)
-    seconds = {phase: run.number(phase_key(phase)) for phase in PHASES}
-    if not wall > 0 or not all(map(math.isfinite, seconds.values())):
-        return {}
-    return {
-        _PHASE_NAMES[phase]: own / wall
-        for phase, own in seconds.items()
-        if own > 0 or phase not in ("input", "repeated", "away")
-    }
-
-
-def _time_note(run: WorkDir) -> str:
-    if not run.has(GOODPUT):
-        return ""
-    share = PERCENT.value(run.number(GOODPUT))
-    return f"{share} of {format_duration(run.number(WALL_SECONDS))} in training steps"
 
 
 def _unreadable(page: Comparison) -> list[str]:

@@ -127,16 +127,6 @@ def entries(seconds: Mapping[str, float]) -> dict[str, float]:
     }
 
 
-def describe(seconds: Mapping[str, float]) -> str:
-    """Where the time went, in one line; what took less than one per cent is left out."""
-    wall = sum(seconds.values())
-    if wall <= 0:
-        return "no time has passed"
-    shares = {phase: seconds[phase] / wall for phase in PHASES}
-    told = [f"{phase} {share:.0%}" for phase, share in shares.items() if share >= 0.01]
-    return f"{wall:,.0f} s in all: {', '.join(told)}"
-
-
 class Pace:
     """How fast steps are taken, from the time that one row of them is done to the next one's.
 

@@ -25,7 +25,7 @@ from aninfonce_jax.training.agreement import Agreement
 from aninfonce_jax.training.checkpoint import CheckpointError, Checkpoints, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.feed import Feed
-from aninfonce_jax.training.goodput import Clock, Pace, describe, entries
+from aninfonce_jax.training.goodput import Clock, Pace, entries
 from aninfonce_jax.training.metrics import MetricWriter
 from aninfonce_jax.training.profile import Profile
 from aninfonce_jax.training.progress import Progress, ProgressMode
@@ -313,7 +313,7 @@ class _Session:
         """Steps to the end."""
         experiment, peers = self.experiment, self.peers
         last = experiment.steps
-        step = start = int(state.step)
+        step = int(state.step)
         if not self.history:
             self.progress.status("scoring the untrained network, for comparison")
             self._evaluate(step, state)
@@ -358,8 +358,6 @@ class _Session:
         self.leave_if_asked(message)
         self._require_scores(step, state)
         self._require_end(step)
-        if step > start:
-            self.progress.message(f"time: {describe(self.clock.seconds)}")
         return TrainResult(state, self.history[-1])
 
     def leave_if_asked(self, message: str) -> None:
