@@ -105,7 +105,8 @@ class DecodedLatents(ImagePairs):
 
 def test_a_source_that_knows_two_kinds_is_scored_by_both(image_config):
     built = build_experiment(image_config(eval__readout_examples=16))
-    built = dataclasses.replace(built, evaluation=dataclasses.replace(built.evaluation, samples=64))
+    evaluation = dataclasses.replace(built.evaluation, samples=64)
+    built = dataclasses.replace(built, evaluation=evaluation, config=None)
     source = DecodedLatents(**vars(built.source))
     scores = scores_of(dataclasses.replace(built, source=source), full=False)
     assert {"r2", "mcc_pearson", "knn_accuracy", "effective_rank_backbone"} <= scores.keys()
