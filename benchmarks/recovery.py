@@ -281,8 +281,14 @@ def summarize(rows: list[Mapping[str, Any]]) -> Iterator[str]:
             yield (
                 f"{size}{', ' + recipe if recipe else ''}: {len(found)} of {len(own)} runs found "
                 f"every factor (R² of the worst at least {FOUND[size]}); of the others: "
-                + (", ".join(f"{r['setting']}/{r['seed']} {r['worst']:.3f}"
-                             for r in own if r not in found) or "none")
+                + (
+                    ", ".join(
+                        f"{r['setting']}/{r['seed']} {r['worst']:.3f}"
+                        for r in own
+                        if r not in found
+                    )
+                    or "none"
+                )
             )
 
 
