@@ -1,4 +1,4 @@
-"""Does one recipe find every factor, in settings that nobody tuned it for?
+"""Whether one recipe finds every factor, in settings that nobody tuned it for.
 
     python benchmarks/recovery.py [--settings=bimodal-100-5,d16] [--seeds=0,1] [--size=small]
         [--output=recovery.jsonl] [--config.KEY=VALUE ...]
@@ -128,6 +128,7 @@ class Run:
 
     @property
     def identity(self) -> str:
+        """A hash of all that the result depends on."""
         return config_lib.fingerprint(self.config)
 
 
