@@ -134,12 +134,16 @@ def test_objectives_by_name_and_as_objects(objective):
         assert own.model_.objective.hardness == 0.5
 
 
-def test_signals_get_convolutions_and_images_a_resnet():
-    rng = np.random.default_rng(0)
-    signals = rng.normal(size=(40, 16, 2)).astype(np.float32)
+def test_signals_get_convolutions():
+    signals = np.random.default_rng(0).normal(size=(40, 16, 2)).astype(np.float32)
     model = tiny(steps=1, dim=4).fit(signals, signals)
     assert type(model.model_.encoder.encoder.module).__name__ == "Conv1D"
     assert model.transform(signals).shape == (40, 4)
+
+
+@pytest.mark.slow
+def test_images_get_a_resnet_and_may_have_any_size():
+    rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (20, 8, 8, 3), np.uint8)
     model = tiny(encoder="resnet10", steps=1, dim=4, batch_size=8).fit(images, images)
     assert model.model_.rows.is_bytes
