@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from aninfonce_jax.placement import Placement
     from aninfonce_jax.report.report import write_report
     from aninfonce_jax.runs import evaluate, train
+    from aninfonce_jax.scores.consistency import run_consistency
+    from aninfonce_jax.scores.dci import dci
+    from aninfonce_jax.scores.disentanglement import infomec, mig, sap
+    from aninfonce_jax.scores.estimates import Estimate
+    from aninfonce_jax.scores.explicitness import explicitness
+    from aninfonce_jax.scores.factor_scores import factor_scores
     from aninfonce_jax.scores.identifiability import (
         block_orthogonality,
         concentration_error,
@@ -36,6 +42,7 @@ if TYPE_CHECKING:
         mcc,
         recovered_map,
     )
+    from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
     from aninfonce_jax.sources.process import ProcessSource
     from aninfonce_jax.sources.source import Examples, Known, Latents, Source
     from aninfonce_jax.training.experiment import Experiment
@@ -99,6 +106,16 @@ _HOMES = {
         "evaluate",
         "train",
     ),
+    "aninfonce_jax.scores.consistency": ("run_consistency",),
+    "aninfonce_jax.scores.dci": ("dci",),
+    "aninfonce_jax.scores.disentanglement": (
+        "infomec",
+        "mig",
+        "sap",
+    ),
+    "aninfonce_jax.scores.estimates": ("Estimate",),
+    "aninfonce_jax.scores.explicitness": ("explicitness",),
+    "aninfonce_jax.scores.factor_scores": ("factor_scores",),
     "aninfonce_jax.scores.identifiability": (
         "block_orthogonality",
         "concentration_error",
@@ -107,6 +124,11 @@ _HOMES = {
         "match_factors",
         "mcc",
         "recovered_map",
+    ),
+    "aninfonce_jax.scores.spectra": (
+        "alpha_req",
+        "lidar",
+        "rankme",
     ),
     "aninfonce_jax.sources.process": ("ProcessSource",),
     "aninfonce_jax.sources.source": (
@@ -130,6 +152,7 @@ __all__ = [
     "Box",
     "CheckpointConfig",
     "ConfigError",
+    "Estimate",
     "EvalConfig",
     "Examples",
     "Experiment",
@@ -153,6 +176,7 @@ __all__ = [
     "Source",
     "Sphere",
     "Supervised",
+    "alpha_req",
     "aninfonce_loss",
     "as_encoder",
     "block_orthogonality",
@@ -160,9 +184,14 @@ __all__ = [
     "concentration_error",
     "concentration_values",
     "conditionals",
+    "dci",
     "draw_mixing",
     "evaluate",
+    "explicitness",
+    "factor_scores",
+    "infomec",
     "infonce_loss",
+    "lidar",
     "linear_r2",
     "linear_r2_per_factor",
     "lp_loss",
@@ -171,10 +200,14 @@ __all__ = [
     "match_factors",
     "mcc",
     "microbatched",
+    "mig",
     "over_mesh",
     "products",
+    "rankme",
     "recovered_map",
+    "run_consistency",
     "sample_pairs",
+    "sap",
     "spaces",
     "train",
     "write_report",
