@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from aninfonce_jax.placement import Placement
     from aninfonce_jax.report.report import write_report
     from aninfonce_jax.runs import evaluate, train
+    from aninfonce_jax.scores.concentration import block_orthogonality, concentration_error
     from aninfonce_jax.scores.identifiability import (
-        block_orthogonality,
-        concentration_error,
         linear_r2,
         linear_r2_per_factor,
         match_factors,
@@ -99,9 +98,11 @@ _HOMES = {
         "evaluate",
         "train",
     ),
-    "aninfonce_jax.scores.identifiability": (
+    "aninfonce_jax.scores.concentration": (
         "block_orthogonality",
         "concentration_error",
+    ),
+    "aninfonce_jax.scores.identifiability": (
         "linear_r2",
         "linear_r2_per_factor",
         "match_factors",

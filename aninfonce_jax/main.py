@@ -160,7 +160,7 @@ def _train_and_report(
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import place, require_alike, train
     from aninfonce_jax.training.checkpoint import CheckpointError
-    from aninfonce_jax.training.loop import DivergedError, UnfinishedError
+    from aninfonce_jax.training.session import DivergedError, UnfinishedError
 
     progress: Any = command.progress
     compile_cache.use()
