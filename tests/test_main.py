@@ -241,7 +241,7 @@ def test_an_experiment_made_in_code_has_a_work_directory_that_the_command_line_k
     made = an.Experiment(
         NoisyNumbers(),
         nn.Dense(2),
-        an.AnInfoNCE(),
+        an.objectives.AnInfoNCE(),
         optax.adam(1e-3),
         steps=2,
         batch_size=8,
