@@ -160,7 +160,7 @@ def _train_and_report(
     from aninfonce_jax.data.source import DataError
     from aninfonce_jax.runs import place, require_alike, train
     from aninfonce_jax.training.checkpoint import CheckpointError
-    from aninfonce_jax.training.loop import DivergedError, UnfinishedError
+    from aninfonce_jax.training.session import DivergedError, UnfinishedError
 
     progress: Any = command.progress
     compile_cache.use()
@@ -246,7 +246,7 @@ def _evaluate(
 
 def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
-    from aninfonce_jax.console import print_readouts, print_scores
+    from aninfonce_jax.console import print_readouts, print_scores, print_times
     from aninfonce_jax.report.runs import read_workdir
     from aninfonce_jax.report.table import tabulate
 
@@ -258,6 +258,7 @@ def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
         return complain(f"the table can't be written: {error}", EXIT_FAILED)
     for rows in filter(None, tables):
         print_readouts(rows)
+    print_times(results)
     return _report([*folders.values()], output)
 
 

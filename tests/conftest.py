@@ -53,56 +53,11 @@ if not hasattr(jax, "enable_x64"):  # before jax 0.8
 import pytest  # noqa: E402
 import tiny_runs  # noqa: E402
 from image_files import write_folder  # noqa: E402
+from small_configs import SMALL, SMALL_IMAGES  # noqa: E402
 
 from aninfonce_jax import config as config_lib  # noqa: E402
 from aninfonce_jax.build import build_experiment  # noqa: E402
 from aninfonce_jax.config.schema import Config  # noqa: E402
-
-SMALL = {
-    "source.dim": 4,
-    # Compiles in a fraction of the time that the exact sampler takes.
-    "source.space": "real",
-    "source.marginal": "normal",
-    "source.conditional": "normal",
-    "source.mixing.candidates": 50,
-    "encoder.widths": (16, 16),
-    "optimizer.kind": "adam",
-    "optimizer.learning_rate": 1e-3,
-    "optimizer.warmup_steps": 2,
-    "train.steps": 12,
-    "train.batch_size": 16,
-    "train.steps_per_dispatch": 2,
-    "eval.every": 4,
-    "eval.samples": 64,
-    "eval.held_out_batches": 2,
-    "checkpoint.every": 4,
-    "log.every": 2,
-    "log.tensorboard": False,
-}
-
-
-# What a run on images changes of it.
-SMALL_IMAGES = {
-    "source.kind": "images",
-    "source.dataset": "folder",
-    "source.image_size": 16,
-    "encoder.kind": "resnet10",
-    "encoder.width": 0.125,
-    "encoder.projector": (16,),
-    "encoder.dim": 8,
-    "objective.kind": "aninfonce",
-    "objective.negatives": "both",
-    "train.ema_decay": 0.0,
-    "train.steps": 4,
-    "train.batch_size": 8,
-    "eval.every": 2,
-    "eval.held_out_batches": 1,
-    "eval.train_examples": 40,
-    "eval.readout_examples": 16,
-    "eval.batch_size": 16,
-    "eval.neighbours": 5,
-    "checkpoint.every": 2,
-}
 
 
 def _nested(flat: dict[str, object]) -> dict[str, object]:
@@ -140,9 +95,7 @@ def image_folder(tmp_path_factory):
 
 
 def _image_config_with(folder: Path, changes: dict[str, object]) -> Config:
-    base = {name: SMALL[name] for name in SMALL if not name.startswith(("source", "encoder"))}
-    del base["eval.samples"]
-    return _config_with(base | SMALL_IMAGES | {"source.folder": str(folder)}, changes)
+    return _config_with(SMALL_IMAGES | {"source.folder": str(folder)}, changes)
 
 
 @pytest.fixture
