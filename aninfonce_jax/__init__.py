@@ -27,12 +27,19 @@ if TYPE_CHECKING:
     from aninfonce_jax.report.report import write_report
     from aninfonce_jax.runs import evaluate, train
     from aninfonce_jax.scores.concentration import block_orthogonality, concentration_error
+    from aninfonce_jax.scores.consistency import run_consistency
+    from aninfonce_jax.scores.dci import dci
+    from aninfonce_jax.scores.disentanglement import infomec, mig, sap
+    from aninfonce_jax.scores.estimates import Estimate
+    from aninfonce_jax.scores.explicitness import explicitness
+    from aninfonce_jax.scores.factor_scores import factor_scores
     from aninfonce_jax.scores.identifiability import (
         linear_r2,
         linear_r2_per_factor,
         mcc,
         recovered_map,
     )
+    from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
     from aninfonce_jax.sources import pairs
     from aninfonce_jax.sources.process import ProcessSource
     from aninfonce_jax.sources.source import Examples, Known, Latents, Source
@@ -92,6 +99,16 @@ _HOMES = {
         "evaluate",
         "train",
     ),
+    "aninfonce_jax.scores.consistency": ("run_consistency",),
+    "aninfonce_jax.scores.dci": ("dci",),
+    "aninfonce_jax.scores.disentanglement": (
+        "infomec",
+        "mig",
+        "sap",
+    ),
+    "aninfonce_jax.scores.estimates": ("Estimate",),
+    "aninfonce_jax.scores.explicitness": ("explicitness",),
+    "aninfonce_jax.scores.factor_scores": ("factor_scores",),
     "aninfonce_jax.scores.concentration": (
         "block_orthogonality",
         "concentration_error",
@@ -101,6 +118,11 @@ _HOMES = {
         "linear_r2_per_factor",
         "mcc",
         "recovered_map",
+    ),
+    "aninfonce_jax.scores.spectra": (
+        "alpha_req",
+        "lidar",
+        "rankme",
     ),
     "aninfonce_jax.sources": ("pairs",),
     "aninfonce_jax.sources.process": ("ProcessSource",),
@@ -126,6 +148,7 @@ __all__ = [
     "Box",
     "CheckpointConfig",
     "ConfigError",
+    "Estimate",
     "EvalConfig",
     "Examples",
     "Experiment",
@@ -146,6 +169,7 @@ __all__ = [
     "Real",
     "Source",
     "Sphere",
+    "alpha_req",
     "aninfonce_loss",
     "as_encoder",
     "block_orthogonality",
@@ -153,9 +177,14 @@ __all__ = [
     "concentration_error",
     "concentration_values",
     "conditionals",
+    "dci",
     "draw_mixing",
     "evaluate",
+    "explicitness",
+    "factor_scores",
+    "infomec",
     "infonce_loss",
+    "lidar",
     "linear_r2",
     "linear_r2_per_factor",
     "lp_loss",
@@ -163,12 +192,16 @@ __all__ = [
     "marginals",
     "mcc",
     "microbatched",
+    "mig",
     "objectives",
     "over_mesh",
     "pairs",
     "products",
+    "rankme",
     "recovered_map",
+    "run_consistency",
     "sample_pairs",
+    "sap",
     "spaces",
     "train",
     "write_report",
