@@ -13,8 +13,8 @@ from aninfonce_jax.diagnosis.score_matching import Fit, fit_concentration
 
 FloatArray = npt.NDArray[np.float64]
 
-# With fewer, no test here keeps its promise.
-LEAST_PAIRS = 100
+# With fewer, in all or per dimension, no test here keeps its promise.
+LEAST_PAIRS, LEAST_PER_DIMENSION = 100, 20
 DEFAULT_NEGATIVES = 1023
 # Spread, of that of a uniform dimension, below which a dimension says nothing of Λ.
 _DEAD = 0.05
@@ -55,7 +55,8 @@ def diagnose(
 
     Raises:
       TypeError: arrays that are not in reach.
-      ValueError: shapes that do not fit, values that are not finite, or fewer than 100 pairs.
+      ValueError: shapes that do not fit, values that are not finite, fewer than 100 pairs, or
+        fewer than 20 per dimension.
     """
     if encoder is not None:
         view1, view2 = encoder(view1), encoder(view2)
@@ -64,6 +65,11 @@ def diagnose(
     other = as_embeddings("view2", view2, LEAST_PAIRS)
     if one.shape != other.shape:
         raise ValueError(f"both views must have one shape, got {one.shape} and {other.shape}")
+    if len(one) < LEAST_PER_DIMENSION * one.shape[1]:
+        raise ValueError(
+            f"{one.shape[1]} dimensions need at least {LEAST_PER_DIMENSION * one.shape[1]} pairs, "
+            f"{LEAST_PER_DIMENSION} for each, got {len(one)}; encode more pairs"
+        )
     if batch_negatives < 1:
         raise ValueError(f"batch_negatives must be at least 1, got {batch_negatives}")
     learned = _checked_concentration(concentration, one.shape[1])

@@ -103,6 +103,8 @@ def test_refusals():
     u, v = pairs(0, 200)
     with pytest.raises(ValueError, match="view1 must have at least 100 rows, got 50"):
         an.diagnose(u[:50], v[:50])
+    with pytest.raises(ValueError, match="10 dimensions need at least 200 pairs"):
+        an.diagnose(uniform(0, 150, 10), uniform(1, 150, 10))
     with pytest.raises(ValueError, match="one shape"):
         an.diagnose(u, v[:150])
     with pytest.raises(ValueError, match="view2 must be finite, got 1 NaN"):
