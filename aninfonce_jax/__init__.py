@@ -11,6 +11,7 @@ command can be stopped in a line almost as soon as Python runs.
 # As in `typing`, which takes longer to import than Python to start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from aninfonce_jax import objectives
     from aninfonce_jax.config.schema import CheckpointConfig, ConfigError, EvalConfig, LogConfig
     from aninfonce_jax.dgp import conditionals, marginals, products, spaces
     from aninfonce_jax.dgp.conditionals import concentration_values
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
     from aninfonce_jax.models.encoder import FunctionEncoder, LinenEncoder, NNXEncoder, as_encoder
-    from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
     from aninfonce_jax.objectives.objective import Objective
-    from aninfonce_jax.objectives.supervised import Supervised
     from aninfonce_jax.placement import Placement
     from aninfonce_jax.report.report import write_report
     from aninfonce_jax.runs import evaluate, train
     from aninfonce_jax.scores.concentration import block_orthogonality, concentration_error
+    from aninfonce_jax.scores.consistency import run_consistency
+    from aninfonce_jax.scores.dci import dci
+    from aninfonce_jax.scores.disentanglement import infomec, mig, sap
+    from aninfonce_jax.scores.estimates import Estimate
+    from aninfonce_jax.scores.explicitness import explicitness
+    from aninfonce_jax.scores.factor_scores import factor_scores
     from aninfonce_jax.scores.identifiability import (
         linear_r2,
         linear_r2_per_factor,
@@ -35,6 +40,8 @@ if TYPE_CHECKING:
         mcc,
         recovered_map,
     )
+    from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
+    from aninfonce_jax.sources import pairs
     from aninfonce_jax.sources.process import ProcessSource
     from aninfonce_jax.sources.source import Examples, Known, Latents, Source
     from aninfonce_jax.training.experiment import Experiment
@@ -45,6 +52,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "aninfonce_jax": ("objectives",),
     "aninfonce_jax.config.schema": (
         "CheckpointConfig",
         "ConfigError",
@@ -85,19 +93,23 @@ _HOMES = {
         "NNXEncoder",
         "as_encoder",
     ),
-    "aninfonce_jax.objectives.contrastive": (
-        "AnInfoNCE",
-        "InfoNCE",
-        "LpLoss",
-    ),
     "aninfonce_jax.objectives.objective": ("Objective",),
-    "aninfonce_jax.objectives.supervised": ("Supervised",),
     "aninfonce_jax.placement": ("Placement",),
     "aninfonce_jax.report.report": ("write_report",),
     "aninfonce_jax.runs": (
         "evaluate",
         "train",
     ),
+    "aninfonce_jax.scores.consistency": ("run_consistency",),
+    "aninfonce_jax.scores.dci": ("dci",),
+    "aninfonce_jax.scores.disentanglement": (
+        "infomec",
+        "mig",
+        "sap",
+    ),
+    "aninfonce_jax.scores.estimates": ("Estimate",),
+    "aninfonce_jax.scores.explicitness": ("explicitness",),
+    "aninfonce_jax.scores.factor_scores": ("factor_scores",),
     "aninfonce_jax.scores.concentration": (
         "block_orthogonality",
         "concentration_error",
@@ -109,6 +121,12 @@ _HOMES = {
         "mcc",
         "recovered_map",
     ),
+    "aninfonce_jax.scores.spectra": (
+        "alpha_req",
+        "lidar",
+        "rankme",
+    ),
+    "aninfonce_jax.sources": ("pairs",),
     "aninfonce_jax.sources.process": ("ProcessSource",),
     "aninfonce_jax.sources.source": (
         "Examples",
@@ -124,18 +142,19 @@ _HOMES = {
         "Pairs",
     ),
 }
+# Of these homes, the names are modules.
+_PACKAGES = ("aninfonce_jax", "aninfonce_jax.dgp", "aninfonce_jax.sources")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
-    "AnInfoNCE",
     "Box",
     "CheckpointConfig",
     "ConfigError",
+    "Estimate",
     "EvalConfig",
     "Examples",
     "Experiment",
     "FunctionEncoder",
-    "InfoNCE",
     "InvertibleMLP",
     "Known",
     "LatentProcess",
@@ -143,7 +162,6 @@ __all__ = [
     "LinenEncoder",
     "LogConfig",
     "LossOutput",
-    "LpLoss",
     "NNXEncoder",
     "Objective",
     "Pairs",
@@ -153,7 +171,7 @@ __all__ = [
     "Real",
     "Source",
     "Sphere",
-    "Supervised",
+    "alpha_req",
     "aninfonce_loss",
     "as_encoder",
     "block_orthogonality",
@@ -161,9 +179,14 @@ __all__ = [
     "concentration_error",
     "concentration_values",
     "conditionals",
+    "dci",
     "draw_mixing",
     "evaluate",
+    "explicitness",
+    "factor_scores",
+    "infomec",
     "infonce_loss",
+    "lidar",
     "linear_r2",
     "linear_r2_per_factor",
     "lp_loss",
@@ -172,10 +195,16 @@ __all__ = [
     "match_factors",
     "mcc",
     "microbatched",
+    "mig",
+    "objectives",
     "over_mesh",
+    "pairs",
     "products",
+    "rankme",
     "recovered_map",
+    "run_consistency",
     "sample_pairs",
+    "sap",
     "spaces",
     "train",
     "write_report",
@@ -187,11 +216,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    home = importlib.import_module(_HOME[name])
     # A module of a package becomes its attribute only once it is imported.
-    if name in _HOMES["aninfonce_jax.dgp"]:
+    if _HOME[name] in _PACKAGES:
         return importlib.import_module(f"{_HOME[name]}.{name}")
-    return getattr(home, name)
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -246,7 +246,7 @@ def _evaluate(
 
 def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
-    from aninfonce_jax.console import print_readouts, print_scores
+    from aninfonce_jax.console import print_readouts, print_scores, print_times
     from aninfonce_jax.report.runs import read_workdir
     from aninfonce_jax.report.table import tabulate
 
@@ -258,6 +258,7 @@ def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
         return complain(f"the table can't be written: {error}", EXIT_FAILED)
     for rows in filter(None, tables):
         print_readouts(rows)
+    print_times(results)
     return _report([*folders.values()], output)
 
 

@@ -176,7 +176,7 @@ def keys_named(tree: ast.AST) -> set[str]:
 
 @pytest.mark.parametrize("own", ["evaluation", "report", "console", "main", "runs"])
 def test_a_score_is_named_by_the_registry_alone(own):
-    named = {value for name, value in vars(registry).items() if name.isupper() and name[0] != "_"}
+    named = [value for name, value in vars(registry).items() if name.isupper() and name[0] != "_"]
     entries = {value for value in named if isinstance(value, str)} - ALSO_OTHERS
     scores = {score.key for score in registry.SCORES} | entries
     # What one function hands over is not yet an entry of a file.

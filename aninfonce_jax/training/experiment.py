@@ -29,7 +29,8 @@ _RECORDED = ("name", "seed", "steps", "batch_size", "microbatches", "ema_decay",
 class Experiment:
     """The parts of a run. A config is one way to make one; this is the other.
 
-        experiment = an.Experiment(source, encoder, an.AnInfoNCE(), optax.adam(1e-3), steps=500)
+        objective, optimizer = an.objectives.AnInfoNCE(), optax.adam(1e-3)
+        experiment = an.Experiment(source, encoder, objective, optimizer, steps=500)
         result = an.train(experiment, workdir="runs/mine")
 
     Attributes:

@@ -135,7 +135,10 @@ def hosts_of(node: str) -> list[str]:
 
 
 def describe_request(name: str, words: list[str], flags: dict[str, str]) -> int:
-    states = FAKES / "request"
+    states, failure = FAKES / "request", FAKES / "describe"
+    if failure.exists() and (answer := next_of(failure)).startswith("ERROR"):
+        print(answer, file=sys.stderr)
+        return 1
     if not states.exists():
         text = f"NOT_FOUND: Resource 'projects/p/locations/z/queuedResources/{name}' was not found"
         print(f"ERROR: (gcloud.compute.tpus.queued-resources.describe) {text}", file=sys.stderr)
