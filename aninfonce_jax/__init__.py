@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from aninfonce_jax.scores.identifiability import (
         linear_r2,
         linear_r2_per_factor,
-        match_factors,
         mcc,
         recovered_map,
     )
@@ -119,7 +118,6 @@ _HOMES = {
     "aninfonce_jax.scores.identifiability": (
         "linear_r2",
         "linear_r2_per_factor",
-        "match_factors",
         "mcc",
         "recovered_map",
     ),
@@ -195,7 +193,6 @@ __all__ = [
     "lp_loss",
     "make_optimizer",
     "marginals",
-    "match_factors",
     "mcc",
     "microbatched",
     "mig",

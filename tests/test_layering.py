@@ -175,7 +175,9 @@ def keys_named(tree: ast.AST) -> set[str]:
     return {x.value for x in found if isinstance(x, ast.Constant) and isinstance(x.value, str)}
 
 
-@pytest.mark.parametrize("own", ["evaluation", "report", "console", "main", "runs"])
+@pytest.mark.parametrize(
+    "own", ["evaluation", "report", "console", "main", "runs", "training/session"]
+)
 def test_a_score_is_named_by_the_registry_alone(own):
     named = [value for name, value in vars(registry).items() if name.isupper() and name[0] != "_"]
     entries = {value for value in named if isinstance(value, str)} - ALSO_OTHERS
