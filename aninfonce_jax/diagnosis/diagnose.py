@@ -37,8 +37,9 @@ def diagnose(
     break is broken by the data or by the encoder; this can't tell which, and says what to try.
 
     Every check is made to raise a false alarm in at most 5 % of cases (docs/diagnose.md says how
-    that is measured, and what is seen how often). With ten checks some alarm is likely: look at the effects. Pairs
-    must be independent of each other: one pair per input, of inputs that were not trained on.
+    that is measured, and what is seen how often). With ten checks some alarm is
+    likely: look at the effects. Pairs must be independent of each other: one pair per input, of
+    inputs that were not trained on.
 
     Args:
       view1: embeddings of anchors, [pairs, dim]: NumPy, JAX, or by DLPack (torch); or what
