@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
+    from aninfonce_jax.diagnosis.diagnose import diagnose
     from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
@@ -79,6 +80,7 @@ _HOMES = {
         "LatentProcess",
         "sample_pairs",
     ),
+    "aninfonce_jax.diagnosis.diagnose": ("diagnose",),
     "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.contrast": (
         "aninfonce_loss",
@@ -178,6 +180,7 @@ __all__ = [
     "concentration_values",
     "conditionals",
     "dci",
+    "diagnose",
     "draw_mixing",
     "evaluate",
     "explicitness",

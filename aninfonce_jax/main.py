@@ -167,7 +167,8 @@ def _train_and_report(
     require_alike(peers, {name: run.config for name, run in runs.items()}, workdir)
     placements = {name: place(run.config) for name, run in runs.items()}
     print_config({name: run.config for name, run in runs.items()})
-    print(f"work directory: {printable(workdir)}")
+    # At once: a log that is a file would hold it back until the end of the run.
+    print(f"work directory: {printable(workdir)}", flush=True)
     for name, run in runs.items():
         if peers.any("whether to stop", stop.requested):
             raise Preempted(f"stopped before {name} began")

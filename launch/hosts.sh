@@ -177,8 +177,14 @@ make_ready() {
   fi
   if [ -n "$copy" ]; then
     [ -n "$dry" ] || pack "$scratch/checkout.tar.gz"
-    on_all copy_to
-    all_must "copying"
+    # One after the other, as below: in a folder that all share they would tread on each other.
+    for ((number = 0; number < count; number++)); do
+      if [ -n "$dry" ]; then
+        copy_to "$number"
+      elif ! copy_to "$number" >"$scratch/copy" 2>&1; then
+        fail "copying failed on ${all[number]}: $(tail -n 3 "$scratch/copy" | tr '\n' ' ')" 1
+      fi
+    done
   else
     on_all answers
     all_must "looking for the package (--copy brings it there, --folder names another place)"

@@ -287,7 +287,7 @@ install_all() {
   [ -n "$dry" ] || pack "$scratch/checkout.tar.gz"
   on_nodes copy_to
   nodes_must "copying"
-  say "installing on all hosts"
+  [ -n "$dry" ] || say "installing on all hosts"
   on_nodes install_on
   nodes_must "installing"
 }
@@ -398,11 +398,16 @@ fetch_logs() {
 
 # at_end: the slice is given back, or it is said that it costs money.
 at_end() {
-  local ended=$?
-  if [ -n "$delete" ]; then
+  local ended=$? state
+  state="$(slice_state)"
+  if [ "$state" = NONE ]; then
+    say "there is no slice $tpu, and none that costs money"
+  elif [ -n "$delete" ]; then
     fetch_logs || true
     give_back
     say "slice $tpu is given back"
+  elif [ "$state" = UNKNOWN ]; then
+    say "slice $tpu may be there, and cost money; look with: bash launch/tpu_vm.sh status $(quoted "--tpu=$tpu" "${place[@]}")"
   else
     say "slice $tpu is still there, and costs money: bash launch/tpu_vm.sh delete $(quoted "--tpu=$tpu" "${place[@]}")"
   fi

@@ -22,7 +22,7 @@ LAYERS = [
     ["placement"],
     ["memory", "workdir"],
     ["data", "dgp", "losses", "models", "scores"],
-    ["sources"],
+    ["sources", "diagnosis"],
     ["objectives", "report"],
     ["training"],
     ["evaluation"],
@@ -50,6 +50,7 @@ ONLY = {
     "models": {"types"},
     # Functions of arrays: no runs.
     "scores": {"types"},
+    "diagnosis": {"scores"},
     "sources": {"data", "dgp", "placement", "types"},
     "objectives": {"losses", "models", "placement", "sources", "types"},
     # From files alone: nothing that trains.

@@ -224,6 +224,7 @@ def test_an_account_that_may_not_ask_is_told_at_once(fakes, arguments):
     done = fakes.run("tpu_vm.sh", *arguments)
     assert done.returncode == 1
     assert f"gcloud can't be asked about slice mine: {answer}" in done.stderr
+    assert "slice mine may be there, and cost money" in done.stdout
     assert verbs(fakes) == []
 
 
