@@ -169,7 +169,8 @@ def _train_and_report(
     require_alike(peers, {name: run.config for name, run in runs.items()}, workdir)
     placements = {name: place(run.config) for name, run in runs.items()}
     print_config({name: run.config for name, run in runs.items()})
-    print(f"work directory: {printable(workdir)}")
+    # At once: a log that is a file would hold it back until the end of the run.
+    print(f"work directory: {printable(workdir)}", flush=True)
     for name, run in runs.items():
         if peers.any("whether to stop", stop.requested):
             raise Preempted(f"stopped before {name} began")
@@ -248,7 +249,7 @@ def _evaluate(
 
 def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
-    from aninfonce_jax.console import print_readouts, print_scores
+    from aninfonce_jax.console import print_readouts, print_scores, print_times
     from aninfonce_jax.report.runs import read_workdir
     from aninfonce_jax.report.table import tabulate
 
@@ -260,6 +261,7 @@ def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
         return complain(f"the table can't be written: {error}", EXIT_FAILED)
     for rows in filter(None, tables):
         print_readouts(rows)
+    print_times(results)
     return _report([*folders.values()], output)
 
 

@@ -1,4 +1,4 @@
-"""A run as plain objects: what it learns from, with, by what and how."""
+"""A run as plain objects: source, encoder, objective, optimiser, and how long and how often."""
 
 import dataclasses
 import functools

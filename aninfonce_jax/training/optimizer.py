@@ -1,4 +1,4 @@
-"""The optimiser: one recipe for the encoder, learning rates of their own for Λ̂ and axes."""
+"""The optimiser: one recipe for the encoder; Λ̂ and a rotation have learning rates of their own."""
 
 from typing import Any, Literal
 

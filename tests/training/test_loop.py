@@ -125,11 +125,21 @@ def test_a_run_gives_up_when_evaluations_do_not_become_better(small_config, tmp_
     assert int(run(lambda *_: None).state.step) == 12
 
 
-@pytest.mark.parametrize("calls", [1, 2, 5])
-def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monkeypatch, calls):
+@pytest.fixture(scope="module")
+def averaged_run(small_config, tmp_path_factory):
+    """A config, and the work directory of its run, which nobody has disturbed."""
     # A row of metrics spans two calls, so some of the stops fall into its middle.
-    config = small_config(train__ema_decay=0.9, log__every=4)
-    train(config, tmp_path / "whole")
+    config, folder = (
+        small_config(train__ema_decay=0.9, log__every=4),
+        tmp_path_factory.mktemp("run"),
+    )
+    train(config, folder)
+    return config, folder
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_terminated_run_equals_the_uninterrupted(averaged_run, tmp_path, monkeypatch, calls):
+    config, whole = averaged_run
 
     def make_step_that_is_terminated(*args):
         step, done = make_train_step(*args), 0
@@ -146,9 +156,9 @@ def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_train_step", make_step_that_is_terminated)
         with pytest.raises(Preempted, match=rf"stopped at step {2 * calls} of 12"):
-            train(config, tmp_path / "stopped")
-    train(config, tmp_path / "stopped")
-    assert_same_run(config, tmp_path / "whole", tmp_path / "stopped")
+            train(config, tmp_path)
+    train(config, tmp_path)
+    assert_same_run(config, whole, tmp_path)
 
 
 def test_a_resume_off_the_grid_ends_like_the_uninterrupted(small_config, tmp_path):
