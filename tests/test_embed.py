@@ -2,7 +2,7 @@ import csv
 
 import numpy as np
 import pytest
-from image_files import encode, picture
+from image_files import encode, random_image
 
 import aninfonce_jax as an
 from aninfonce_jax import embed
@@ -44,7 +44,11 @@ def test_an_array_is_embedded(model, tmp_path, ending, capsys):
 def test_a_folder_of_images_is_embedded_in_the_order_of_names(image_runs, tmp_path):
     folder = tmp_path / "pictures"
     (folder / "more").mkdir(parents=True)
-    images = {"b.png": picture(20, 30), "a.jpg": picture(16, 40, 1), "more/c.png": picture(9, 9, 2)}
+    images = {
+        "b.png": random_image(20, 30),
+        "a.jpg": random_image(16, 40, 1),
+        "more/c.png": random_image(9, 9, 2),
+    }
     for name, pixels in images.items():
         kind = "PNG" if name.endswith("png") else "JPEG"
         (folder / name).write_bytes(encode(pixels, kind))

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from image_files import picture
+from image_files import random_image
 
 import aninfonce_jax as an
 from aninfonce_jax import config as config_lib
@@ -89,7 +89,7 @@ def test_a_run_on_images_takes_images_of_any_size_and_no_data(image_runs, monkey
 
     monkeypatch.setattr("aninfonce_jax.build.open_dataset", fail)
     model = an.load(image_runs[0])
-    images = [picture(20, 30), picture(16, 16), picture(64, 40)]
+    images = [random_image(20, 30), random_image(16, 16), random_image(64, 40)]
     embeddings = model.transform(images)
     assert embeddings.shape == (3, model.dim)
     np.testing.assert_array_equal(model.transform(images[1][None])[0], embeddings[1])
