@@ -8,13 +8,13 @@ import pytest
 from flax import traverse_util
 
 from aninfonce_jax.models import resnet
+from aninfonce_jax.models.bottleneck import Bottleneck
 from aninfonce_jax.models.resnet import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     LAYERS,
     ProjectedResNet,
     Projector,
-    ResidualBlock,
     ResNet,
     standardise,
 )
@@ -111,7 +111,7 @@ def test_stems_divide_height_and_width():
 
 
 def test_initial_values():
-    bottleneck = ResidualBlock(8, 1, bottleneck=True, dtype=jnp.float32)
+    bottleneck = Bottleneck(8, 1, jnp.float32)
     x = jnp.zeros((1, 2, 2, 8))
     init = jax.jit(functools.partial(bottleneck.init, train=False))
     for params, last in [
