@@ -4,9 +4,11 @@ from collections.abc import Callable
 from functools import partial
 
 import flax.linen as nn
+import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 
-def conv(channels: int, size: int, stride: int, **options) -> Callable:
+def convolution(channels: int, size: int, stride: int, **options) -> Callable:
     pad = (size // 2, size // 2)
     return nn.Conv(
         channels, (size, size), (stride, stride), padding=(pad, pad), use_bias=False, **options
@@ -16,10 +18,12 @@ def conv(channels: int, size: int, stride: int, **options) -> Callable:
 class PlainBottleneck(nn.Module):
     channels: int
     stride: int
+    dtype: DTypeLike = jnp.float32
 
     @nn.compact
     def __call__(self, x, *, train):
-        norm = partial(nn.BatchNorm, not train, momentum=0.9, epsilon=1e-5)
+        norm = partial(nn.BatchNorm, not train, momentum=0.9, epsilon=1e-5, dtype=self.dtype)
+        conv = partial(convolution, dtype=self.dtype)
         narrow, wide = self.channels, 4 * self.channels
         y = nn.relu(norm(name="norm1")(conv(narrow, 1, 1, name="conv1")(x)))
         y = nn.relu(norm(name="norm2")(conv(narrow, 3, self.stride, name="conv2")(y)))
@@ -34,6 +38,6 @@ class PlainStem(nn.Module):
 
     @nn.compact
     def __call__(self, x, *, train):
-        y = conv(self.channels, 7, 2, name="stem_conv")(x)
+        y = convolution(self.channels, 7, 2, name="stem_conv")(x)
         y = nn.relu(nn.BatchNorm(not train, momentum=0.9, epsilon=1e-5, name="stem_norm")(y))
         return nn.max_pool(y, (3, 3), strides=(2, 2), padding=((1, 1), (1, 1)))
