@@ -96,7 +96,9 @@ def test_bfloat16_is_as_close_to_float32_as_flax_is(stride, channels):
     given = run(Bottleneck(8, stride, jnp.bfloat16), *rounded)
     plain = run(PlainBottleneck(8, stride, dtype=jnp.bfloat16), *rounded)
     assert given[0].dtype == given[2][1].dtype == jnp.bfloat16
-    assert {leaf.dtype for leaf in jax.tree.leaves((given[1], given[2][0]))} == {np.float32}
+    assert {leaf.dtype for leaf in jax.tree.leaves((given[1], given[2][0]))} == {
+        jnp.dtype("float32")
+    }
 
     def error(tree):
         return [
@@ -112,7 +114,7 @@ def test_the_shortcut_alone_passes_a_gradient_where_the_branch_is_cut_off():
     variables, x, gradient = draw(1, 32)
     variables["params"]["norm3"]["scale"] = jnp.zeros(32)
     out, _, (weights, dx) = run(Bottleneck(8, 1, jnp.float32), variables, x, gradient)
-    bias = variables["params"]["norm3"]["bias"]
+    bias = variables["params"]["norm3"]["bias"].reshape(1, 1, 1, 32)
     chex.assert_trees_all_close(out, jnp.maximum(x + bias, 0), rtol=1e-5, atol=1e-6)
     chex.assert_trees_all_close(dx, jnp.where(out > 0, gradient, 0), rtol=1e-5, atol=1e-6)
     assert not np.any(weights["conv3"]["kernel"])

@@ -85,7 +85,7 @@ def test_bfloat16_rounds_what_float32_computes():
     out, moments, (dx, d_weights) = run(ours, weights, running, *low, train=True)
     expected = run(ours, weights, running, x, gradient, train=True)
     assert out.dtype == dx.dtype == jnp.bfloat16
-    assert {leaf.dtype for leaf in jax.tree.leaves((moments, d_weights))} == {np.float32}
+    assert {leaf.dtype for leaf in jax.tree.leaves((moments, d_weights))} == {jnp.dtype("float32")}
     chex.assert_trees_all_close(out.astype(jnp.float32), expected[0], rtol=0.02, atol=0.05)
     error = np.linalg.norm(d_weights.kernel - expected[2][1].kernel)
     assert 0 < error < 0.05 * np.linalg.norm(expected[2][1].kernel)
