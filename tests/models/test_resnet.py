@@ -213,7 +213,7 @@ def test_remat_changes_no_gradient_of_a_bottleneck(monkeypatch):
 
 
 def kept_for_gradients(model):
-    """Bytes that the forward pass of eight images leaves for the backward pass."""
+    """Bytes that eight images leave for the backward pass, beside the weights."""
     x = jax.ShapeDtypeStruct((8, 224, 224, 3), jnp.float32)
     _, variables = abstract(model, x.shape)
 
@@ -226,12 +226,13 @@ def kept_for_gradients(model):
         return jax.vjp(features, params)[1]
 
     kept = jax.eval_shape(backward, variables["params"], variables["batch_stats"], x)
-    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept))
+    weights = 4 * size(variables["params"])
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)) - weights
 
 
 def test_remat_keeps_less():
     # Bottlenecks keep little as it is.
-    for depth, share in [(18, 0.45), (50, 0.75)]:
+    for depth, share in [(18, 0.3), (50, 0.75)]:
         model = ResNet(depth, "imagenet", dtype=jnp.bfloat16)
         assert kept_for_gradients(model.clone(remat=True)) < share * kept_for_gradients(model)
 
