@@ -11,31 +11,41 @@ command can be stopped in a line almost as soon as Python runs.
 # As in `typing`, which takes longer to import than Python to start.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from aninfonce_jax import objectives
     from aninfonce_jax.config.schema import CheckpointConfig, ConfigError, EvalConfig, LogConfig
     from aninfonce_jax.dgp import conditionals, marginals, products, spaces
     from aninfonce_jax.dgp.conditionals import concentration_values
     from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
+    from aninfonce_jax.diagnosis.diagnose import diagnose
+    from aninfonce_jax.estimator.estimator import AnInfoNCE
+    from aninfonce_jax.estimator.loading import load
+    from aninfonce_jax.estimator.model import TrainedModel
+    from aninfonce_jax.estimator.saved import ModelError
     from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
     from aninfonce_jax.models.encoder import FunctionEncoder, LinenEncoder, NNXEncoder, as_encoder
-    from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
     from aninfonce_jax.objectives.objective import Objective
-    from aninfonce_jax.objectives.supervised import Supervised
     from aninfonce_jax.placement import Placement
     from aninfonce_jax.report.report import write_report
     from aninfonce_jax.runs import evaluate, train
+    from aninfonce_jax.scores.concentration import block_orthogonality, concentration_error
+    from aninfonce_jax.scores.consistency import run_consistency
+    from aninfonce_jax.scores.dci import dci
+    from aninfonce_jax.scores.disentanglement import infomec, mig, sap
+    from aninfonce_jax.scores.estimates import Estimate
+    from aninfonce_jax.scores.explicitness import explicitness
+    from aninfonce_jax.scores.factor_scores import factor_scores
     from aninfonce_jax.scores.identifiability import (
-        block_orthogonality,
-        concentration_error,
         linear_r2,
         linear_r2_per_factor,
-        match_factors,
         mcc,
         recovered_map,
     )
+    from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
+    from aninfonce_jax.sources import pairs
     from aninfonce_jax.sources.process import ProcessSource
     from aninfonce_jax.sources.source import Examples, Known, Latents, Source
     from aninfonce_jax.training.experiment import Experiment
@@ -46,6 +56,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "aninfonce_jax": ("objectives",),
     "aninfonce_jax.config.schema": (
         "CheckpointConfig",
         "ConfigError",
@@ -73,6 +84,11 @@ _HOMES = {
         "LatentProcess",
         "sample_pairs",
     ),
+    "aninfonce_jax.estimator.estimator": ("AnInfoNCE",),
+    "aninfonce_jax.estimator.loading": ("load",),
+    "aninfonce_jax.estimator.model": ("TrainedModel",),
+    "aninfonce_jax.estimator.saved": ("ModelError",),
+    "aninfonce_jax.diagnosis.diagnose": ("diagnose",),
     "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.contrast": (
         "aninfonce_loss",
@@ -86,28 +102,39 @@ _HOMES = {
         "NNXEncoder",
         "as_encoder",
     ),
-    "aninfonce_jax.objectives.contrastive": (
-        "AnInfoNCE",
-        "InfoNCE",
-        "LpLoss",
-    ),
     "aninfonce_jax.objectives.objective": ("Objective",),
-    "aninfonce_jax.objectives.supervised": ("Supervised",),
     "aninfonce_jax.placement": ("Placement",),
     "aninfonce_jax.report.report": ("write_report",),
     "aninfonce_jax.runs": (
         "evaluate",
         "train",
     ),
-    "aninfonce_jax.scores.identifiability": (
+    "aninfonce_jax.scores.consistency": ("run_consistency",),
+    "aninfonce_jax.scores.dci": ("dci",),
+    "aninfonce_jax.scores.disentanglement": (
+        "infomec",
+        "mig",
+        "sap",
+    ),
+    "aninfonce_jax.scores.estimates": ("Estimate",),
+    "aninfonce_jax.scores.explicitness": ("explicitness",),
+    "aninfonce_jax.scores.factor_scores": ("factor_scores",),
+    "aninfonce_jax.scores.concentration": (
         "block_orthogonality",
         "concentration_error",
+    ),
+    "aninfonce_jax.scores.identifiability": (
         "linear_r2",
         "linear_r2_per_factor",
-        "match_factors",
         "mcc",
         "recovered_map",
     ),
+    "aninfonce_jax.scores.spectra": (
+        "alpha_req",
+        "lidar",
+        "rankme",
+    ),
+    "aninfonce_jax.sources": ("pairs",),
     "aninfonce_jax.sources.process": ("ProcessSource",),
     "aninfonce_jax.sources.source": (
         "Examples",
@@ -123,6 +150,8 @@ _HOMES = {
         "Pairs",
     ),
 }
+# Of these homes, the names are modules.
+_PACKAGES = ("aninfonce_jax", "aninfonce_jax.dgp", "aninfonce_jax.sources")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -130,11 +159,11 @@ __all__ = [
     "Box",
     "CheckpointConfig",
     "ConfigError",
+    "Estimate",
     "EvalConfig",
     "Examples",
     "Experiment",
     "FunctionEncoder",
-    "InfoNCE",
     "InvertibleMLP",
     "Known",
     "LatentProcess",
@@ -142,7 +171,7 @@ __all__ = [
     "LinenEncoder",
     "LogConfig",
     "LossOutput",
-    "LpLoss",
+    "ModelError",
     "NNXEncoder",
     "Objective",
     "Pairs",
@@ -152,7 +181,8 @@ __all__ = [
     "Real",
     "Source",
     "Sphere",
-    "Supervised",
+    "TrainedModel",
+    "alpha_req",
     "aninfonce_loss",
     "as_encoder",
     "block_orthogonality",
@@ -160,21 +190,33 @@ __all__ = [
     "concentration_error",
     "concentration_values",
     "conditionals",
+    "dci",
+    "diagnose",
     "draw_mixing",
     "evaluate",
+    "explicitness",
+    "factor_scores",
+    "infomec",
     "infonce_loss",
+    "lidar",
     "linear_r2",
     "linear_r2_per_factor",
+    "load",
     "lp_loss",
     "make_optimizer",
     "marginals",
-    "match_factors",
     "mcc",
     "microbatched",
+    "mig",
+    "objectives",
     "over_mesh",
+    "pairs",
     "products",
+    "rankme",
     "recovered_map",
+    "run_consistency",
     "sample_pairs",
+    "sap",
     "spaces",
     "train",
     "write_report",
@@ -186,11 +228,10 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    home = importlib.import_module(_HOME[name])
     # A module of a package becomes its attribute only once it is imported.
-    if name in _HOMES["aninfonce_jax.dgp"]:
+    if _HOME[name] in _PACKAGES:
         return importlib.import_module(f"{_HOME[name]}.{name}")
-    return getattr(home, name)
+    return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -14,7 +14,7 @@ import optax
 
 from aninfonce_jax import rng
 from aninfonce_jax.cli import warn
-from aninfonce_jax.config import schema
+from aninfonce_jax.config import kinds
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.data.augment_spec import AugmentError, preset
 from aninfonce_jax.data.datasets import open_dataset
@@ -66,7 +66,7 @@ def build_shapes(config: Config) -> Experiment:
     Raises:
       ConfigError: the process can't be sampled, or images can't be augmented so.
     """
-    if isinstance(config.source, schema.ImagesConfig):
+    if isinstance(config.source, kinds.ImagesConfig):
         return assemble(config, build_image_pairs(config.source, lambda split: NoExamples()))
     return assemble(config, build_source(config))
 
@@ -104,13 +104,13 @@ def build_source(config: Config) -> Source:
       DataError: images are missing or damaged.
     """
     match config.source:
-        case schema.ProcessConfig() as process:
+        case kinds.ProcessConfig() as process:
             return ProcessSource(build_process(process, rng.stream(config.seed, "mixing")))
-        case schema.ImagesConfig() as images:
+        case kinds.ImagesConfig() as images:
             return build_image_pairs(images)
 
 
-def build_process(config: schema.ProcessConfig, key: Array) -> LatentProcess:
+def build_process(config: kinds.ProcessConfig, key: Array) -> LatentProcess:
     """Makes the process that a section describes; `key` draws its mixing."""
     mixing = draw_mixing(key, config.dim, **dataclasses.asdict(config.mixing))
     try:
@@ -121,7 +121,7 @@ def build_process(config: schema.ProcessConfig, key: Array) -> LatentProcess:
         raise ConfigError(f"config.source can't be sampled: {error}") from error
 
 
-def _build_space(config: schema.ProcessConfig) -> Space:
+def _build_space(config: kinds.ProcessConfig) -> Space:
     match config.space:
         case "sphere":
             return Sphere(config.dim, config.radius)
@@ -131,7 +131,7 @@ def _build_space(config: schema.ProcessConfig) -> Space:
             return Real(config.dim)
 
 
-def _build_marginal(config: schema.ProcessConfig) -> Marginal:
+def _build_marginal(config: kinds.ProcessConfig) -> Marginal:
     match config.marginal:
         case "uniform":
             return marginals.Uniform()
@@ -145,7 +145,7 @@ def _build_marginal(config: schema.ProcessConfig) -> Marginal:
             return marginals.VonMisesFisher(config.marginal_concentration)
 
 
-def _build_conditional(config: schema.ProcessConfig) -> Conditional:
+def _build_conditional(config: kinds.ProcessConfig) -> Conditional:
     layout = config.concentration
     values = concentration_values(layout.layout, config.dim, layout.high, layout.low, layout.values)
     match config.conditional:
@@ -167,7 +167,7 @@ def _build_conditional(config: schema.ProcessConfig) -> Conditional:
 
 
 def build_image_pairs(
-    config: schema.ImagesConfig, open_split: Callable[[str], ImageSource] | None = None
+    config: kinds.ImagesConfig, open_split: Callable[[str], ImageSource] | None = None
 ) -> ImagePairs:
     """Opens the data set of a section.
 
@@ -208,16 +208,16 @@ def build_image_pairs(
 def build_encoder(config: Config) -> Encoder:
     """Returns the encoder of a config; an MLP maps onto the space of the latents."""
     match config.encoder:
-        case schema.MLPConfig() as mlp:
+        case kinds.MLPConfig() as mlp:
             return _build_mlp(mlp, config.source)
-        case schema.ResNetConfig() as resnet:
+        case kinds.ResNetConfig() as resnet:
             return _build_resnet(resnet)
 
 
-def _build_mlp(config: schema.MLPConfig, source: schema.SourceConfig) -> Encoder:
+def _build_mlp(config: kinds.MLPConfig, source: kinds.SourceConfig) -> Encoder:
     dim = config.dim
     output = OutputNormalization(config.output)
-    if isinstance(source, schema.ProcessConfig):
+    if isinstance(source, kinds.ProcessConfig):
         dim = dim or source.dim
         output = OutputNormalization(config.output, source.radius, source.box_low, source.box_high)
     return LinenEncoder(
@@ -232,7 +232,7 @@ def _build_mlp(config: schema.MLPConfig, source: schema.SourceConfig) -> Encoder
     )
 
 
-def _build_resnet(config: schema.ResNetConfig) -> Encoder:
+def _build_resnet(config: kinds.ResNetConfig) -> Encoder:
     dtype = jnp.dtype(config.dtype)
     module = ProjectedResNet(
         backbone=ResNet(
@@ -250,7 +250,7 @@ def _build_resnet(config: schema.ResNetConfig) -> Encoder:
 # --- Objectives and optimisers ---
 
 
-def build_objective(config: schema.ObjectiveConfig) -> Objective:
+def build_objective(config: kinds.ObjectiveConfig) -> Objective:
     """Returns the objective of a section."""
     settings = dataclasses.asdict(config)
     match settings.pop("kind"):
@@ -267,6 +267,6 @@ def build_objective(config: schema.ObjectiveConfig) -> Objective:
     raise AssertionError(config)
 
 
-def build_optimizer(config: schema.OptimizerConfig, steps: int) -> optax.GradientTransformation:
+def build_optimizer(config: kinds.OptimizerConfig, steps: int) -> optax.GradientTransformation:
     """Returns the optimiser of a section for a run of `steps` steps."""
     return make_optimizer(steps=steps, **dataclasses.asdict(config))

@@ -12,7 +12,7 @@ import resource
 from collections.abc import Mapping
 from pathlib import Path
 
-from aninfonce_jax.config import schema
+from aninfonce_jax.config import kinds
 from aninfonce_jax.config.schema import Config, ConfigError
 
 _FLOAT = 4
@@ -198,21 +198,21 @@ class _Network:
 
 def _network(config: Config) -> _Network:
     match config.encoder:
-        case schema.MLPConfig() as mlp:
+        case kinds.MLPConfig() as mlp:
             return _mlp(mlp, config.source)
-        case schema.ResNetConfig() as resnet:
+        case kinds.ResNetConfig() as resnet:
             return _resnet(resnet, _view_side(config.source))
 
 
-def _view_side(source: schema.SourceConfig) -> int:
+def _view_side(source: kinds.SourceConfig) -> int:
     """Returns the side of an observation in pixels; 0 if it is no image."""
-    if isinstance(source, schema.ImagesConfig):
+    if isinstance(source, kinds.ImagesConfig):
         return source.view_size or source.image_size
     return 0
 
 
-def _mlp(mlp: schema.MLPConfig, source: schema.SourceConfig) -> _Network:
-    if isinstance(source, schema.ImagesConfig):
+def _mlp(mlp: kinds.MLPConfig, source: kinds.SourceConfig) -> _Network:
+    if isinstance(source, kinds.ImagesConfig):
         inputs, dim = 3 * _view_side(source) ** 2, mlp.dim
     else:
         inputs, dim = source.dim, mlp.dim or source.dim
@@ -231,7 +231,7 @@ def _dense(widths: tuple[int, ...]) -> int:
     return sum((inside + 1) * outside for inside, outside in itertools.pairwise(widths))
 
 
-def _resnet(encoder: schema.ResNetConfig, side: int) -> _Network:
+def _resnet(encoder: kinds.ResNetConfig, side: int) -> _Network:
     number = _FLOAT if encoder.dtype == "float32" else _FLOAT // 2
     channels = max(8, round(64 * encoder.width))
     imagenet = encoder.stem == "imagenet"
@@ -262,7 +262,7 @@ def _resnet(encoder: schema.ResNetConfig, side: int) -> _Network:
 
 def _mixing(config: Config) -> Part:
     source, entries = config.source, 0
-    if isinstance(source, schema.ProcessConfig):
+    if isinstance(source, kinds.ProcessConfig):
         entries = source.mixing.layers * source.dim**2
         if entries and source.mixing.init == "uniform":
             # The candidates of a chunk, and their Gram matrices.
@@ -271,12 +271,12 @@ def _mixing(config: Config) -> Part:
     return Part("drawing the mixing", "source.dim", _FLOAT * entries)
 
 
-def _observation_bytes(source: schema.SourceConfig) -> int:
+def _observation_bytes(source: kinds.SourceConfig) -> int:
     """Returns what a pair takes before it is encoded."""
     match source:
-        case schema.ImagesConfig() as images:
+        case kinds.ImagesConfig() as images:
             return 3 * images.image_size**2
-        case schema.ProcessConfig() as process:
+        case kinds.ProcessConfig() as process:
             return 2 * process.dim * _FLOAT
 
 
@@ -291,18 +291,18 @@ def _score_bytes(config: Config, devices: int) -> int:
     keys = views * config.train.batch_size
     queries = keys // devices
     is_dense = getattr(objective, "strategy", "") == "dense"
-    if is_dense or (isinstance(objective, schema.LpConfig) and objective.exponent != 2):
+    if is_dense or (isinstance(objective, kinds.LpConfig) and objective.exponent != 2):
         return _FLOAT * queries * keys
     return 0
 
 
 def _evaluation(config: Config, network: _Network, devices: int) -> Part:
     match config.source:
-        case schema.ImagesConfig() as images:
+        case kinds.ImagesConfig() as images:
             rows = -(-config.eval.batch_size // devices)
             row = 3 * images.image_size**2 + network.widest_bytes
             return Part("images encoded at a time", "eval.batch_size", rows * row)
-        case schema.ProcessConfig() as process:
+        case kinds.ProcessConfig() as process:
             # Latents, observations and features, all on one device.
             row = 3 * _FLOAT * process.dim + network.widest_bytes
             samples = config.eval.samples * row // devices

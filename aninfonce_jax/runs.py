@@ -20,8 +20,8 @@ from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.experiment import Experiment
-from aninfonce_jax.training.loop import TrainResult
 from aninfonce_jax.training.progress import ProgressMode
+from aninfonce_jax.training.session import TrainResult
 from aninfonce_jax.training.together import shared_settings
 
 

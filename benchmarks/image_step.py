@@ -26,8 +26,9 @@ import torch
 import torch.nn.functional as F
 from timing import interleave, ratio
 from torch import Tensor, nn
-from tpu_images import make_experiment, read_config
+from tpu_images import read_config
 
+from aninfonce_jax.build import build_shapes
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
@@ -237,7 +238,7 @@ def main() -> None:
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
     config = read_config(f"{CONFIG}:{arguments.objective}", train__batch_size=arguments.batch_size)
-    experiment, size = make_experiment(config), config.source.image_size
+    experiment, size = build_shapes(config), config.source.image_size
     shape = (arguments.batch_size, size, size, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     sides = {

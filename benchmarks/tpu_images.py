@@ -25,13 +25,11 @@ import jax
 from jax.stages import Compiled
 from tpu import CHIPS, COLLECTIVES
 
-from aninfonce_jax.build import assemble, build_image_pairs
+from aninfonce_jax.build import build_shapes
 from aninfonce_jax.config import resolve
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.data.source import Example
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.step import lower_train_step
 
 # GB/s of a chip's memory, as published.
@@ -39,30 +37,11 @@ MEMORY_BANDWIDTH = {"v5e": 819, "v5p": 2765, "v6e": 1638}
 KERNEL = 'custom_call_target="tpu_custom_call"'
 
 
-class NoImages:
-    """A data set without examples: compiling needs only their shape."""
-
-    name = "no images"
-    class_names = ()
-
-    def __len__(self) -> int:
-        return 0
-
-    def __getitem__(self, index: int) -> Example:
-        raise IndexError(index)
-
-
 def read_config(name: str, **changes: object) -> Config:
     """Returns a config of images with dotted keys changed, "__" for the dot; None: as it is."""
     given = {key.replace("__", "."): value for key, value in changes.items() if value is not None}
     (config,) = resolve(load_config(name), given | {"source.folder": "none"}).runs.values()
     return config
-
-
-def make_experiment(config: Config) -> Experiment:
-    """Builds the parts of a run on images, but opens no data set."""
-    source = build_image_pairs(config.source, open_split=lambda split: NoImages())
-    return assemble(config, source)
 
 
 def traffic(text: str) -> str:
@@ -141,7 +120,7 @@ def main() -> None:
     )
     start = time.perf_counter()
     try:
-        compiled = lower_train_step(make_experiment(config), placement).compile()
+        compiled = lower_train_step(build_shapes(config), placement).compile()
     except jax.errors.JaxRuntimeError as error:
         wanted = re.search(r"\(([\d.]+\w)\) exceeds available HBM \(([\d.]+\w)\)", str(error))
         if wanted is None:

@@ -4,13 +4,13 @@ import dataclasses
 
 from aninfonce_jax import command_line
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config import overrides, parse, schema
+from aninfonce_jax.config import fields, overrides, parse
 from aninfonce_jax.config.schema import Config
 
 
 def add_field(monkeypatch, section, name, default):
     """Adds a field to a section of every config."""
-    field = schema._field(default, "a field of a later version", schema.Range(0, 10))
+    field = fields.field(default, "a field of a later version", fields.Range(0, 10))
     usual = next(field.type for field in dataclasses.fields(Config) if field.name == section)
     newer = dataclasses.make_dataclass(
         "Newer", [(name, type(default), field)], bases=(usual,), frozen=True
@@ -21,7 +21,7 @@ def add_field(monkeypatch, section, name, default):
 def replace_section(monkeypatch, section, types, default):
     """Gives a section of every config other types."""
     config = dataclasses.make_dataclass(
-        "Config", [(section, types, schema._field(default, ""))], bases=(Config,), frozen=True
+        "Config", [(section, types, fields.field(default, ""))], bases=(Config,), frozen=True
     )
     for module in (config_lib, overrides, parse):
         monkeypatch.setattr(module, "Config", config)

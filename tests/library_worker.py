@@ -54,7 +54,7 @@ def main(folder, flags):
     jax.distributed.initialize(values["coordinator"], int(values["num_processes"]), rank)
     source = Waves(folder / f"rows{rank}.jsonl")
     experiment = an.Experiment(
-        source, (init, apply), an.AnInfoNCE(), optax.adam(1e-2), steps=3, batch_size=8
+        source, (init, apply), an.objectives.AnInfoNCE(), optax.adam(1e-2), steps=3, batch_size=8
     )
     result = an.train(experiment, folder / "run", progress="off")
     (folder / f"result{rank}.json").write_text(

@@ -8,11 +8,10 @@ import pytest
 
 from aninfonce_jax import build
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config.schema import (
+from aninfonce_jax.config.kinds import (
     AnInfoNCEConfig,
     AnInfoNCENoL2Config,
     ConcentrationConfig,
-    ConfigError,
     ImagesConfig,
     InfoNCEConfig,
     LpConfig,
@@ -21,6 +20,7 @@ from aninfonce_jax.config.schema import (
     ProcessConfig,
     SupervisedConfig,
 )
+from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.data.source import DataError
 from aninfonce_jax.dgp.spaces import Box, Real, Sphere
 from aninfonce_jax.models.encoder import embed

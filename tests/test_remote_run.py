@@ -14,6 +14,7 @@ from pathlib import Path
 import gcs_emulator
 import pytest
 from run_results import UNEQUAL, result_of
+from small_configs import SMALL, as_flags
 
 from aninfonce_jax.cli import EXIT_FAILED, EXIT_PREEMPTED, EXIT_USAGE
 from aninfonce_jax.workdir.names import METRICS_PARTS
@@ -23,26 +24,7 @@ pytest.importorskip("gcsfs", reason="needs the extra gcs")
 pytest.importorskip("gcp_storage_emulator", reason="needs gcp-storage-emulator")
 
 ROOT = Path(__file__).resolve().parent.parent
-SETTINGS = {
-    "compare": "()",
-    "optimizer.kind": "adam",
-    "optimizer.learning_rate": 1e-3,
-    "optimizer.warmup_steps": 2,
-    "eval.samples": 64,
-    "source.dim": 4,
-    "source.space": "real",
-    "source.marginal": "normal",
-    "source.conditional": "normal",
-    "source.mixing.candidates": 50,
-    "encoder.widths": "16,16",
-    "train.steps": 40,
-    "train.batch_size": 16,
-    "train.steps_per_dispatch": 2,
-    "eval.every": 6,
-    "eval.held_out_batches": 2,
-    "checkpoint.every": 4,
-    "log.every": 2,
-}
+SETTINGS = SMALL | {"compare": (), "train.steps": 40, "eval.every": 6, "log.tensorboard": True}
 RUN = "gs://bucket/runs/one"
 
 
@@ -65,9 +47,7 @@ def start(store, *arguments, workdir=RUN):
 
 
 def train(store, workdir=RUN, **changes):
-    settings = SETTINGS | changes
-    flags = [f"--config.{name}={value}" for name, value in settings.items()]
-    return start(store, "--config=quickstart", *flags, workdir=workdir)
+    return start(store, "--config=quickstart", *as_flags(SETTINGS | changes), workdir=workdir)
 
 
 def finish(process, code=0):

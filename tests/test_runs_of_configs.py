@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import pytest
 from later_schemas import add_field
+from stopped_runs import stopping_at_the_first_save
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import runs
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.stop import Preempted, StopSignal
-from aninfonce_jax.training import loop
+from aninfonce_jax.stop import Preempted
 
 
 def read_eval(folder):
@@ -75,16 +75,11 @@ def test_a_run_that_began_before_a_field_was_known_goes_on(small_config, tmp_pat
     config = small_config(train__steps=8, eval__every=8)
     whole = runs.train(build_experiment(config), tmp_path / "whole", progress="off")
     older = tmp_path / "older"
-    with monkeypatch.context() as patch, StopSignal() as stop:
-        save = loop._Session._save
-
-        def save_and_stop(session, step, state):
-            save(session, step, state)
-            stop.requested = True
-
-        patch.setattr(loop._Session, "_save", save_and_stop)
-        with pytest.raises(Preempted, match="stopped at step 4 of 8"):
-            runs.train(build_experiment(config), older, stop=stop, progress="off")
+    with (
+        stopping_at_the_first_save() as stop,
+        pytest.raises(Preempted, match="stopped at step 4 of 8"),
+    ):
+        runs.train(build_experiment(config), older, stop=stop, progress="off")
     before = workdir_lib.read_saved(older)
 
     add_field(monkeypatch, "train", "colours", 3)

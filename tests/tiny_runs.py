@@ -37,7 +37,7 @@ def train_known(folder: Path) -> Path:
         an.Experiment(
             Chords(),
             an.FunctionEncoder(init, lambda weights, x: x @ weights),
-            an.AnInfoNCE(negatives="both", normalize=True),
+            an.objectives.AnInfoNCE(negatives="both", normalize=True),
             optax.adam(1e-2),
             name="chords",
             steps=4,

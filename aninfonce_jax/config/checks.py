@@ -2,8 +2,9 @@
 
 import dataclasses
 
-from aninfonce_jax.config import schema
-from aninfonce_jax.config.schema import KNOWN, Config, ConfigError
+from aninfonce_jax.config import kinds
+from aninfonce_jax.config.kinds import KNOWN
+from aninfonce_jax.config.schema import Config, ConfigError, EvalConfig
 from aninfonce_jax.config.values import as_float32
 
 # Of a view's side, in pixels: a ResNet halves it three times.
@@ -13,7 +14,7 @@ _SMALLEST_VIEW = 8
 def check(config: Config) -> None:
     """Raises ConfigError if the values of a run do not go together."""
     match config.source:
-        case schema.ProcessConfig() as process:
+        case kinds.ProcessConfig() as process:
             _check_process(process)
             _check_concentration(process)
             _require(
@@ -21,15 +22,15 @@ def check(config: Config) -> None:
                 f"eval.samples={config.eval.samples} is too few to score source.dim={process.dim} "
                 f"factors; use at least {8 * process.dim}",
             )
-        case schema.ImagesConfig() as images:
+        case kinds.ImagesConfig() as images:
             _check_images(images, config)
     match config.encoder:
-        case schema.MLPConfig() as mlp:
+        case kinds.MLPConfig() as mlp:
             _check_mlp(mlp, config)
-        case schema.ResNetConfig() as resnet:
+        case kinds.ResNetConfig() as resnet:
             _check_resnet(resnet, config)
     match config.objective:
-        case schema.AnInfoNCEConfig(normalize=False, centring=centring):
+        case kinds.AnInfoNCEConfig(normalize=False, centring=centring):
             _require(
                 centring == 0,
                 f"objective.centring={centring} is for embeddings on the sphere; set "
@@ -93,13 +94,13 @@ def _require(condition: bool, message: str) -> None:
 def unused_evaluation(source_kind: str) -> dict[str, str]:
     """Returns the keys of `eval` that a kind of source has no use for, and what they need."""
     known = KNOWN.get(source_kind, ()) if isinstance(source_kind, str) else ()
-    needs = {field.name: field.metadata["needs"] for field in dataclasses.fields(schema.EvalConfig)}
+    needs = {field.name: field.metadata["needs"] for field in dataclasses.fields(EvalConfig)}
     return {name: need for name, need in needs.items() if need and need not in known}
 
 
 def _check_evaluation(config: Config) -> None:
     """Checks that what is set for the evaluation has a use."""
-    kind, usual = config.source.kind, schema.EvalConfig()
+    kind, usual = config.source.kind, EvalConfig()
     for name, needs in unused_evaluation(kind).items():
         value = getattr(config.eval, name)
         _require(
@@ -109,9 +110,9 @@ def _check_evaluation(config: Config) -> None:
         )
 
 
-def _check_mlp(mlp: schema.MLPConfig, config: Config) -> None:
+def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
     _require(
-        mlp.dim > 0 or isinstance(config.source, schema.ProcessConfig),
+        mlp.dim > 0 or isinstance(config.source, kinds.ProcessConfig),
         f"encoder.dim=0 means the number of latent factors, which source.kind="
         f"{config.source.kind!r} does not tell; set encoder.dim",
     )
@@ -120,8 +121,8 @@ def _check_mlp(mlp: schema.MLPConfig, config: Config) -> None:
         f"objective.normalize=True would undo encoder.output={mlp.output!r}; "
         "set objective.normalize=False or encoder.output='sphere'",
     )
-    if isinstance(config.objective, schema.SupervisedConfig) and isinstance(
-        config.source, schema.ProcessConfig
+    if isinstance(config.objective, kinds.SupervisedConfig) and isinstance(
+        config.source, kinds.ProcessConfig
     ):
         _require(
             mlp.dim in (0, config.source.dim),
@@ -130,9 +131,9 @@ def _check_mlp(mlp: schema.MLPConfig, config: Config) -> None:
         )
 
 
-def _check_resnet(resnet: schema.ResNetConfig, config: Config) -> None:
+def _check_resnet(resnet: kinds.ResNetConfig, config: Config) -> None:
     _require(
-        isinstance(config.source, schema.ImagesConfig),
+        isinstance(config.source, kinds.ImagesConfig),
         f"encoder.kind={resnet.kind!r} takes images, and source.kind={config.source.kind!r} gives "
         "none; use encoder.kind='mlp', or source.kind='images'",
     )
@@ -142,9 +143,9 @@ def _check_resnet(resnet: schema.ResNetConfig, config: Config) -> None:
     )
 
 
-def _check_images(images: schema.ImagesConfig, config: Config) -> None:
+def _check_images(images: kinds.ImagesConfig, config: Config) -> None:
     _require(
-        not isinstance(config.objective, schema.SupervisedConfig),
+        not isinstance(config.objective, kinds.SupervisedConfig),
         "objective.kind='supervised' regresses the latents of a process, which images lack; "
         "the class readouts are the supervised scores here",
     )
@@ -163,7 +164,7 @@ def _check_images(images: schema.ImagesConfig, config: Config) -> None:
     )
 
 
-def _check_process(process: schema.ProcessConfig) -> None:
+def _check_process(process: kinds.ProcessConfig) -> None:
     on_sphere = process.space == "sphere"
     _require(
         not on_sphere or process.dim >= 2,
@@ -192,7 +193,7 @@ def _check_process(process: schema.ProcessConfig) -> None:
     )
 
 
-def _check_concentration(process: schema.ProcessConfig) -> None:
+def _check_concentration(process: kinds.ProcessConfig) -> None:
     concentration = process.concentration
     _require(
         concentration.low <= concentration.high,

@@ -13,7 +13,8 @@ import typing
 from typing import Any, Literal
 
 from aninfonce_jax.cli import printable
-from aninfonce_jax.config.schema import ConfigError, Range
+from aninfonce_jax.config.fields import Range
+from aninfonce_jax.config.schema import ConfigError
 
 _SHOWN_CHARACTERS = 80
 # Longer texts are no names or paths, and the files that they would be written to have limits.

@@ -14,7 +14,6 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,18 +24,14 @@ import numpy as np
 from absl import flags
 
 from aninfonce_jax.data.decode import Decoder
-from aninfonce_jax.data.headers import CorruptImageError
+from aninfonce_jax.data.loaders import EvaluationLoader, Loaded, Threads, TrainingLoader
 from aninfonce_jax.data.order import ShuffledOrder
-from aninfonce_jax.data.source import NO_LABEL, DataError, ImageSource
+from aninfonce_jax.data.source import DataError, ImageSource
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.types import Array
 
 # Of a training stream, in batches; 60 years at one per second.
 _ENDLESS = 2**31 - 1
-# Examples that are tried in place of an unreadable one before all is taken to be broken.
-_MAX_TRIES = 20
-# Padding has no place in the source.
-_NO_INDEX = -1
 _SHARED_MEMORY = Path("/dev/shm")
 # What Grain says of one.
 _DEAD_WORKER = "Worker process was terminated unexpectedly"
@@ -121,7 +116,7 @@ def training_batches(
         )
     order = ShuffledOrder(len(source), seed)
     loading = loading or Loading()
-    loader = _TrainingLoader(source, decoder, rows, order, _Threads(loading.threads))
+    loader = TrainingLoader(source, decoder, rows, order, Threads(loading.threads))
     return Batches(loader, len(source), _ENDLESS, start, loading)
 
 
@@ -147,7 +142,7 @@ def evaluation_batches(
     """
     count = -(-len(source) // rows.batch_size)
     loading = loading or Loading()
-    loader = _EvaluationLoader(source, decoder, rows, _Threads(loading.threads))
+    loader = EvaluationLoader(source, decoder, rows, Threads(loading.threads))
     return Batches(loader, len(source), count, start, loading)
 
 
@@ -162,7 +157,7 @@ class Batches(Iterator[ImageBatch]):
 
     def __init__(
         self,
-        loader: "_TrainingLoader | _EvaluationLoader",
+        loader: TrainingLoader | EvaluationLoader,
         examples: int,
         count: int,
         start: int,
@@ -233,127 +228,8 @@ class Batches(Iterator[ImageBatch]):
         )
 
 
-# --- What runs in the workers ---
-
-# What a worker hands over: the fields of an ImageBatch, and what was unreadable in it.
-_Loaded = tuple[dict[str, np.ndarray], dict[int, str]]
-
-
-class _Threads(ThreadPoolExecutor):
-    """Threads that stay behind where they are when a loader is sent to a worker process."""
-
-    def __init__(self, count: int) -> None:
-        super().__init__(count, thread_name_prefix="load")
-        self.count = count
-
-    def __reduce__(self) -> tuple[Callable[[int], "_Threads"], tuple[int]]:
-        return _Threads, (self.count,)
-
-    def share(self, load: Callable[[range], dict[int, str]], rows: int) -> dict[int, str]:
-        """Calls `load` with a part of the rows in each thread; joins what it returns."""
-        # Large parts: handing small images over singly would take longer than they do.
-        size = max(1, -(-rows // self.count))
-        parts = [range(first, min(first + size, rows)) for first in range(0, rows, size)]
-        joined: dict[int, str] = {}
-        for found in self.map(load, parts):
-            joined |= found
-        return joined
-
-
-@dataclasses.dataclass
-class _TrainingLoader:
-    source: ImageSource
-    decoder: Decoder
-    rows: Rows
-    order: ShuffledOrder
-    threads: _Threads
-
-    def __call__(self, batch: int) -> _Loaded:
-        positions = self.rows.positions(batch)
-        indices = self.order(positions).tolist()
-        fields = _empty(len(positions), self.decoder)
-        unreadable: dict[int, str] = {}
-        for row, problem in _load_rows(self, indices, fields).items():
-            unreadable[indices[row]] = problem
-            unreadable |= self._stand_in(fields, row, int(positions[row]))
-        return fields, unreadable
-
-    def _stand_in(self, fields: dict[str, np.ndarray], row: int, position: int) -> dict[int, str]:
-        """Fills a row with some readable example; returns those that were not."""
-        unreadable: dict[int, str] = {}
-        # Not the neighbours, which may have been damaged along with it.
-        draws = np.random.Philox(np.random.SeedSequence([position])).random_raw(_MAX_TRIES)
-        for index in (draws % len(self.source)).tolist():
-            problem = _load(self.source, self.decoder, index, fields, row)
-            if problem is None:
-                return unreadable
-            unreadable[index] = problem
-        raise DataError(
-            f"{self.source.name}: {_MAX_TRIES + 1} images in a row can't be read, the last was "
-            f"{problem}; check that the data is still there"
-        )
-
-
-@dataclasses.dataclass
-class _EvaluationLoader:
-    source: ImageSource
-    decoder: Decoder
-    rows: Rows
-    threads: _Threads
-
-    def __call__(self, batch: int) -> _Loaded:
-        positions = self.rows.positions(batch)
-        indices = positions[positions < len(self.source)].tolist()
-        fields = _empty(len(positions), self.decoder)
-        problems = _load_rows(self, indices, fields)
-        return fields, {indices[row]: problem for row, problem in problems.items()}
-
-
-def _empty(rows: int, decoder: Decoder) -> dict[str, np.ndarray]:
-    return {
-        "image": np.zeros((rows, decoder.size, decoder.size, decoder.channels), np.uint8),
-        "label": np.full(rows, NO_LABEL, np.int32),
-        "index": np.full(rows, _NO_INDEX, np.int32),
-        "mask": np.zeros(rows, bool),
-    }
-
-
-def _load_rows(
-    loader: _TrainingLoader | _EvaluationLoader, indices: list[int], fields: dict[str, np.ndarray]
-) -> dict[int, str]:
-    """Fills a row with each of the examples; returns the rows that it could not, and why."""
-
-    def load(part: range) -> dict[int, str]:
-        problems = {}
-        for row in part:
-            problem = _load(loader.source, loader.decoder, indices[row], fields, row)
-            if problem is not None:
-                problems[row] = problem
-        return problems
-
-    return loader.threads.share(load, len(indices))
-
-
-def _load(
-    source: ImageSource, decoder: Decoder, index: int, fields: dict[str, np.ndarray], row: int
-) -> str | None:
-    """Loads an example into a row of a batch; returns what is wrong with it, if it is."""
-    try:
-        example = source[index]
-    except OSError as error:
-        return f"{index}: {error}"
-    try:
-        fields["image"][row] = decoder(example.image)
-    except CorruptImageError as error:
-        return f"{example.id}: {error}"
-    fields["label"][row] = example.label
-    fields["index"][row] = index
-    fields["mask"][row] = True
-    return None
-
-
 def _grain_dataset(
-    load: Callable[[int], _Loaded], start: int, count: int, loading: Loading
+    load: Callable[[int], Loaded], start: int, count: int, loading: Loading
 ) -> grain.IterDataset:
     # Batches, not examples, are Grain's elements: order then does not depend on the number
     # of workers, and a position is a number. A rebuilt data set and not Grain's own state
@@ -398,7 +274,7 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _check_shared_memory(loader: "_TrainingLoader | _EvaluationLoader", loading: Loading) -> None:
+def _check_shared_memory(loader: TrainingLoader | EvaluationLoader, loading: Loading) -> None:
     """Raises DataError where workers would die of a full /dev/shm, as small containers have."""
     if not loading.workers or not _SHARED_MEMORY.is_dir():
         return

@@ -8,7 +8,7 @@ import numpy as np
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings, Part
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.scores import identifiability, intervals, registry
+from aninfonce_jax.scores import concentration, identifiability, intervals, registry
 from aninfonce_jax.sources.source import Latents
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Weights
@@ -57,7 +57,7 @@ def recovery_findings(
     per_factor = identifiability.linear_r2_per_factor(latents, features)
     content = np.ones(latents.shape[1], bool)
     if truth is not None:
-        content = identifiability.content_mask(truth)
+        content = concentration.content_mask(truth)
     groups = {registry.R2.key: np.ones_like(content)}
     if not content.all():
         groups |= {registry.R2_CONTENT.key: content, registry.R2_STYLE.key: ~content}
@@ -96,13 +96,13 @@ def map_scores(
     values = None if learned is None else np.asarray(learned, np.float64)
     matrix = identifiability.recovered_map(latents, features)
     if values is not None:
-        matched = identifiability.recovered_concentration(truth, values, matrix)
+        matched = concentration.recovered_concentration(truth, values, matrix)
         scores[registry.CONCENTRATION] = matched.tolist()
         scores[registry.CONCENTRATION_ERROR.key] = float(np.max(np.abs(matched / truth - 1)))
-        error = identifiability.concentration_error(truth, values)
+        error = concentration.concentration_error(truth, values)
         scores[registry.CONCENTRATION_ERROR_SORTED] = error
     tells_order = values is not None and np.ptp(values) > 0
-    blocks = identifiability.block_orthogonality(matrix, truth, values if tells_order else None)
+    blocks = concentration.block_orthogonality(matrix, truth, values if tells_order else None)
     ordered = np.empty_like(matrix)
     ordered[np.argsort(-truth, kind="stable")] = matrix[blocks.feature_order]
     return scores | {

@@ -24,13 +24,14 @@ from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.goodput import entries
+from aninfonce_jax.training.session import Evaluate, count_parameters
 from aninfonce_jax.types import Weights
 
 # The fields of a run that may change once it is trained.
 _EVALUATION = "eval."
 
 
-def make_evaluate(experiment: Experiment, placement: Placement) -> loop.Evaluate:
+def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
     """Returns a function from weights to every score that the report shows.
 
     Args:
@@ -140,7 +141,7 @@ def evaluate_workdir(
         scores = {
             registry.STEP: restored.step,
             **make_evaluate(experiment, placement)(restored.state.evaluated, full=True),
-            registry.PARAMETERS: loop.count_parameters(restored.state),
+            registry.PARAMETERS: count_parameters(restored.state),
             **entries(restored.extra["clock"]["seconds"]),
         }
         changed = config_lib.difference(experiment.complete(saved.values), experiment.description)

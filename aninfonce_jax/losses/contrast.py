@@ -14,38 +14,21 @@ mode may be nested, and forward mode taken over reverse (`jax.hessian`). Only fo
 mode of a loss itself (`jax.jvp`, `jax.jacfwd`) raises JAX's error for `custom_vjp`.
 """
 
-import functools
-import math
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from aninfonce_jax.losses import (
-    checks,
-    each_other,
-    each_other_halved,
-    exchange,
-    plan,
-    rows_with_bank,
-    rows_with_keys,
-    similarity,
-    tiles,
-)
+from aninfonce_jax.losses import checks, plan, similarity, tiles
+from aninfonce_jax.losses.negatives import Contrast, contrast_negatives, tie_width
+from aninfonce_jax.losses.output import REDUCTIONS, assemble
 from aninfonce_jax.losses.pairing import NEGATIVES, Pairing, pair
-from aninfonce_jax.losses.plan import AxisName, Plan, Settings, Strategy
-from aninfonce_jax.losses.similarity import Factors
-from aninfonce_jax.losses.tiles import Points, Rows
-from aninfonce_jax.types import Array, LossOutput, PyTree, Unseen
+from aninfonce_jax.losses.plan import AxisName, Settings, Strategy
+from aninfonce_jax.types import Array, LossOutput
 
 __all__ = ["NEGATIVES", "REDUCTIONS", "aninfonce_loss", "infonce_loss", "lp_loss"]
-
-REDUCTIONS = ("logsumexp", "logmeanexp")
-
-# A positive must win by more than this many units of rounding error to count as picked.
-_TIE_ULPS = 8
 
 
 def aninfonce_loss(
@@ -177,8 +160,8 @@ def infonce_loss(
     factors = similarity.dot_product_factors(
         pairing.anchors, pairing.positives, pairing.origin(), tau, normalized=normalize
     )
-    contrast = _contrast(pairing, factors, settings)
-    return _assemble(contrast, pairing, tau, "logsumexp", settings)
+    contrast = contrast_negatives(pairing, factors, settings)
+    return assemble(contrast, pairing, tau, "logsumexp", settings)
 
 
 def lp_loss(
@@ -233,118 +216,16 @@ def lp_loss(
     positive = similarity.lp(pairing.anchors, pairing.positives, exponent, tau)
     scores = tiles.mask(scores, *pairing.numbers())
     best = lax.stop_gradient(jnp.max(scores, axis=-1))
-    contrast = _Contrast(
+    contrast = Contrast(
         positive=positive,
         negatives=jax.nn.logsumexp(scores, axis=-1),
         best_negative=best,
         offset=jnp.zeros_like(tau),
         # Nothing cancels in a distance, so a score is as wrong as it is large.
-        rounding=_TIE_ULPS * jnp.finfo(best.dtype).eps * jnp.abs(lax.stop_gradient(positive)),
+        rounding=tie_width(best.dtype) * jnp.abs(lax.stop_gradient(positive)),
         strategy="dense",
     )
-    return _assemble(contrast, pairing, tau, reduction, Settings())
-
-
-# --- One log-sum-exp over the negatives of each anchor ---
-
-
-class _Contrast(NamedTuple):
-    """What a loss needs to know of each anchor, [anchors] each, in units of the score.
-
-    Attributes:
-      positive: score of the positive, without `offset`, like the next two.
-      negatives: log-sum-exp of the scores of the negatives.
-      best_negative: the largest score of a negative, without gradient.
-      offset: what all scores have in common, a scalar.
-      rounding: a bound on the error of positive and best negative.
-      strategy: what computed them.
-    """
-
-    positive: Array
-    negatives: Array
-    best_negative: Array
-    offset: Array
-    rounding: Array
-    strategy: str
-
-
-class _Negatives(NamedTuple):
-    """What is known of the negatives of each anchor, at some sharpness.
-
-    Attributes:
-      logsumexp: of the scores times the sharpness, [anchors].
-      best: the largest of them, [anchors], without gradient.
-      longest: the largest length of a key's vector, a scalar without gradient.
-    """
-
-    logsumexp: Array
-    best: Array
-    longest: Array
-
-
-def _contrast(pairing: Pairing, factors: Factors, settings: Settings) -> _Contrast:
-    problem = plan.Problem(
-        rows=pairing.anchors.shape[0],
-        keys=pairing.keys.shape[0],
-        dim=pairing.keys.shape[1],
-        each_other=pairing.pairs is not None,
-        wide=factors.queries.dtype == jnp.float64,
-        kernels=plan.kernels_fit(factors.queries),
-        platform=plan.platform_of(factors.queries),
-    )
-    chosen = plan.make_plan(problem, settings)
-    beta = settings.hardness
-    if beta:
-        # The mean of exp(score) under weights exp(β score), times the number of negatives.
-        harder = _negatives(chosen, pairing, factors, 1 + beta)
-        weights = _negatives(chosen, pairing, factors, beta)
-        negatives = harder.logsumexp - weights.logsumexp
-        negatives += math.log(pairing.negatives_per_anchor)
-        best, longest = harder.best / (1 + beta), harder.longest
-    else:
-        negatives, best, longest = _negatives(chosen, pairing, factors, 1.0)
-    over_devices = functools.partial(exchange.maximum, axis_name=settings.axis_name)
-    magnitude = factors.own_reach + over_devices(factors.reach) * over_devices(longest)
-    return _Contrast(
-        positive=factors.positive,
-        negatives=negatives,
-        best_negative=lax.stop_gradient(best),
-        offset=factors.offset,
-        rounding=_TIE_ULPS * jnp.finfo(best.dtype).eps * magnitude,
-        strategy=chosen.strategy,
-    )
-
-
-def _negatives(chosen: Plan, pairing: Pairing, factors: Factors, sharpness: float) -> _Negatives:
-    """Returns what the plan computes of `sharpness` times the scores of all negatives."""
-
-    def make_keys(rows: Array, parameters: PyTree) -> Points:
-        keys = factors.of_keys(pairing.prepare(rows), parameters)
-        return keys._replace(bias=sharpness * keys.bias)
-
-    queries, own_bias = sharpness * factors.queries, sharpness * factors.query_bias
-    if chosen.contrast == "bank":
-        logsumexp, best, longest = rows_with_bank.logsumexp(
-            chosen, make_keys, queries, pairing.keys, factors.parameters
-        )
-        return _Negatives(logsumexp + own_bias, best + own_bias, longest)
-    row_numbers, key_numbers = pairing.numbers()
-    keys = make_keys(pairing.keys, factors.parameters)._replace(number=key_numbers)
-    longest = jnp.max(similarity.lengths(keys.vectors))
-    if chosen.contrast == "given keys":
-        rows = Rows(queries, row_numbers)
-        logsumexp, best = rows_with_keys.logsumexp(chosen, rows, keys)
-        return _Negatives(logsumexp + own_bias, best + own_bias, longest)
-    # Points that are each other's keys have one vector for both, and scores that contain both
-    # biases.
-    halved = chosen.contrast == "each other, halved"
-    form = each_other_halved if halved else each_other
-    points = keys._replace(vectors=math.sqrt(sharpness) * factors.root)
-    logsumexp, best = form.logsumexp(chosen, points)
-    return _Negatives(logsumexp, best, longest)
-
-
-# --- The output ---
+    return assemble(contrast, pairing, tau, reduction, Settings())
 
 
 def _anisotropic_output(
@@ -353,39 +234,5 @@ def _anisotropic_output(
     factors = similarity.anisotropic_factors(
         pairing.anchors, pairing.positives, pairing.origin(), weights
     )
-    contrast = _contrast(pairing, factors, settings)
-    return _assemble(contrast, pairing, weights, reduction, settings)
-
-
-def _assemble(
-    contrast: _Contrast, pairing: Pairing, parameter: Array, reduction: str, settings: Settings
-) -> LossOutput:
-    mean = functools.partial(exchange.mean, axis_name=settings.axis_name)
-    maximum = functools.partial(exchange.maximum, axis_name=settings.axis_name)
-    gap = contrast.negatives - contrast.positive
-    if reduction == "logsumexp":
-        # -s⁺ + log(exp s⁺ + Σ exp s⁻), written so that it can approach zero.
-        per_anchor = jax.nn.softplus(gap)
-        keys_per_anchor = pairing.negatives_per_anchor + 1
-    else:
-        per_anchor = gap - math.log(pairing.negatives_per_anchor)
-        keys_per_anchor = 1
-    loss = mean(per_anchor)
-    alignment = -(mean(contrast.positive) + contrast.offset)
-    picked = contrast.positive > contrast.best_negative + contrast.rounding
-    checked = (pairing.anchors, pairing.positives, pairing.keys, parameter, loss)
-    bad = jnp.stack([jnp.any(~jnp.isfinite(x)) for x in checked])
-    metrics = {
-        "accuracy": mean(picked.astype(loss.dtype)),
-        "score": math.log(keys_per_anchor) - loss,
-        "nonfinite": maximum(bad.astype(loss.dtype)),
-        "nonpositive": maximum((parameter <= 0).astype(loss.dtype)),
-    }
-    return LossOutput(
-        loss=loss,
-        per_anchor=per_anchor,
-        alignment=alignment,
-        uniformity=loss - alignment,
-        metrics=jax.tree.map(lax.stop_gradient, metrics),
-        chosen=Unseen(contrast.strategy),
-    )
+    contrast = contrast_negatives(pairing, factors, settings)
+    return assemble(contrast, pairing, weights, reduction, settings)

@@ -18,7 +18,7 @@ from aninfonce_jax.types import Array
 # Of all norms: the share of the past in running statistics, and what is added to a variance.
 MOMENTUM = 0.9
 EPSILON = 1e-5
-# Marks statistics, which are small, and dear: they run over whole maps and all devices.
+# Marks statistics: small, and to compute them again goes over whole maps and all devices.
 STATISTICS = "statistics"
 # The axes of maps that a norm averages over.
 PIXELS = (0, 1, 2)

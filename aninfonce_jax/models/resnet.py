@@ -61,8 +61,8 @@ def _keep(primitive: Primitive, *args: Any, **params: Any) -> bool:
     """Whether a value inside a block is kept for the gradient rather than computed again.
 
     Not kept are norms and activations, which cost next to nothing, and a basic block's last
-    convolution. Of a bottleneck its input alone is kept. The sums of the norms are kept, as
-    they are small, and dear: they run over whole maps and all devices.
+    convolution. Of a bottleneck its input alone is kept. The sums of the norms are kept:
+    they are small, and to compute them again goes over whole maps and all devices.
     """
     return primitive is reduce_sum_p or bool(_keep_named(primitive, *args, **params))
 

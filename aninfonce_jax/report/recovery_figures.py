@@ -17,7 +17,7 @@ from aninfonce_jax.report.figures import (
     say_nothing_recorded,
     step_axis,
 )
-from aninfonce_jax.scores.identifiability import content_mask
+from aninfonce_jax.scores.concentration import content_mask
 
 
 @dataclasses.dataclass(frozen=True)

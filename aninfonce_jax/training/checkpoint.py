@@ -31,7 +31,6 @@ seal.
 import contextlib
 import dataclasses
 import errno
-import json
 import math
 import pathlib
 import threading
@@ -41,12 +40,13 @@ from typing import Any, Self
 import jax
 import orbax.checkpoint as ocp
 
-from aninfonce_jax.files import move, remove
+from aninfonce_jax.files import remove
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.remote import AnyPath, RemotePath
+from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.training import checksums
+from aninfonce_jax.training.checkpoint_reader import JSON, CheckpointReader
+from aninfonce_jax.training.leftovers import interrupted_saves, set_aside
 from aninfonce_jax.training.orbax_quirks import (
-    one_line,
     plain_path,
     reason,
     without_background_tracebacks,
@@ -55,33 +55,18 @@ from aninfonce_jax.training.saved_trees import (
     CheckpointError,
     as_stored,
     as_target,
-    check_layout,
     layout_of,
     named_leaves,
     snapshot,
 )
 from aninfonce_jax.types import PyTree
-from aninfonce_jax.workdir import FINISHED_SAVE, INTERRUPTED_SAVE
+from aninfonce_jax.workdir import RECORD_FOLDER, STATE_FOLDER
 
-__all__ = ["CheckpointError", "Checkpoints", "ForeignError", "Restored"]
-
-JSON = Any
-
-_STATE = "state"
-_RECORD = "record"
-# As Orbax calls the file of an item of JSON.
-_RECORD_FILE = "metadata"
-
-# The ending that the folder of a checkpoint gets which is not used, and why it is not.
-_Problem = tuple[str, str]
+__all__ = ["CheckpointError", "Checkpoints", "Restored"]
 
 # Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
 # from printing tracebacks then stays until the process ends.
 _STAYING = contextlib.ExitStack()
-
-
-class ForeignError(Exception):
-    """A checkpoint that is whole, but is not that of this run and step."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,9 +126,10 @@ class Checkpoints:
         self._quiet.enter_context(without_background_tracebacks())
         self._resources = contextlib.ExitStack()
         self._resources.callback(self._end_quiet)
-        self._plain = self._resources.enter_context(plain_path(self._directory))
+        plain = self._resources.enter_context(plain_path(self._directory))
+        self._reader = CheckpointReader(self._directory, plain, run, self._placement)
         self._manager = ocp.CheckpointManager(
-            self._plain,
+            plain,
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=ocp.checkpoint_managers.AnyPreservationPolicy(
                     [ocp.checkpoint_managers.LatestN(keep), _KeepStep(self)]
@@ -212,8 +198,8 @@ class Checkpoints:
                 step,
                 args=ocp.args.Composite(
                     **{
-                        _STATE: ocp.args.StandardSave(copy),
-                        _RECORD: ocp.args.JsonSave(checksums.protect(record)),
+                        STATE_FOLDER: ocp.args.StandardSave(copy),
+                        RECORD_FOLDER: ocp.args.JsonSave(checksums.protect(record)),
                     }
                 ),
                 force=True,
@@ -237,6 +223,16 @@ class Checkpoints:
             "list the checkpoints", lambda: sorted(self.all_steps(), reverse=True)
         )
         return self._restore_first(steps, target)
+
+    def restore_best(self, target: PyTree) -> Restored | None:
+        """Returns the checkpoint with the best score that is whole; else as `restore_latest`."""
+        self.wait()
+
+        def order() -> list[int]:
+            ranked = self._ranked()
+            return ranked + sorted(set(self.all_steps()) - set(ranked), reverse=True)
+
+        return self._restore_first(self._peers.by_first("rank the checkpoints", order), target)
 
     @property
     def latest_step(self) -> int | None:
@@ -288,38 +284,22 @@ class Checkpoints:
         scores = {}
         for step in self.all_steps():
             try:
-                record = self._read_record(step)
-                self._check_origin(record, step)
+                record = self._reader.record(step)
+                self._reader.check_origin(record, step)
                 metrics = record["metrics"]
             except Exception:
                 continue  # said by the restore that meets it
             scores[step] = _score(metrics, self._best_metric)
         return scores
 
-    def _check_origin(self, record: Mapping[str, Any], step: int) -> None:
-        """Raises ForeignError if a record is that of another run or step."""
-        run, saved = record.get("run", "none"), record.get("step")
-        if run != self._run:
-            raise ForeignError(
-                f"checkpoint {step} belongs to another run (config hash {run}, "
-                f"this run has {self._run}): not used"
-            )
-        if saved != step:
-            raise ForeignError(f"checkpoint {step} holds step {saved}: not used")
-
-    def _read_record(self, step: int) -> dict[str, Any]:
-        # Not by Orbax's manager, which makes all processes wait for each other at every read.
-        path = self._directory / str(step) / _RECORD / _RECORD_FILE
-        return checksums.unprotect(json.loads(path.read_bytes()))
-
     def _restore_first(self, steps: Sequence[int], target: PyTree) -> Restored | None:
         """Returns the first of `steps` that is whole, with the problems of those before it."""
         stored = jax.tree.map(lambda leaf: as_stored(leaf, self._placement), target)
         layout, problems = layout_of(target), self._peers.by_first("look around", self._leftovers)
         for step in steps:
-            found, restored = self._judge(step, layout), None
+            found, restored = self._reader.judge(step, layout), None
             if found is None:
-                found, restored = self._load(step, stored)
+                found, restored = self._reader.load(step, stored)
             if restored is not None:
                 record, arrays = restored
                 state = jax.tree.map(as_target, arrays, target)
@@ -338,49 +318,9 @@ class Checkpoints:
 
     def _leftovers(self) -> list[str]:
         return [
-            f"{path.name}: a save that was interrupted, ignored" for path in self._interrupted()
+            f"{path.name}: a save that was interrupted, ignored"
+            for path in interrupted_saves(self._directory)
         ]
-
-    def _judge(self, step: int, layout: Mapping[str, str]) -> _Problem | None:
-        """Returns what process 0 finds wrong with a checkpoint before its arrays are read."""
-
-        def examine() -> _Problem | None:
-            try:
-                checksums.check_seal(self._directory / str(step))
-                record = self._read_record(step)
-                self._check_origin(record, step)
-                check_layout(record["layout"], layout, step)
-            except CheckpointError:
-                raise
-            except ForeignError as error:
-                return "foreign", f"{error}"
-            except Exception as error:  # of many types, on damage
-                return _damaged(step, error)
-            return None
-
-        return self._peers.by_first(f"examine checkpoint {step}", examine)
-
-    def _load(
-        self, step: int, stored: PyTree
-    ) -> tuple[_Problem | None, tuple[dict[str, JSON], PyTree] | None]:
-        """Returns record and arrays of a step, or what went wrong in any of the processes."""
-        found, problem = None, None
-        try:
-            record = self._read_record(step)
-            # As above: one process that can't read must not leave the others waiting.
-            with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
-                arrays = handler.restore(
-                    self._plain / str(step) / _STATE, args=ocp.args.StandardRestore(stored)
-                )
-            if self._placement.is_first:
-                _check_digests(record["sha256"], arrays)
-            found = record, arrays
-        except Exception as error:  # Orbax and TensorStore raise many types on damage
-            problem = _damaged(step, error)
-        problem = self._peers.decide(
-            f"restore checkpoint {step}", problem, lambda all: next(filter(None, all), None)
-        )
-        return problem, None if problem is not None else found
 
     def _seal(self, step: int) -> None:
         try:
@@ -403,20 +343,12 @@ class Checkpoints:
             is_local = isinstance(self._directory, pathlib.Path)
             if is_local and not self._directory.is_dir():
                 raise FileNotFoundError(errno.ENOENT, "the folder was removed")
-            interrupted = self._interrupted()
+            interrupted = interrupted_saves(self._directory)
             for path in interrupted:
                 remove(path)
             for unusable, ending in self._unusable.items():
-                _set_aside(self._directory / str(unusable), ending)
+                set_aside(self._directory / str(unusable), ending)
         return score, bool(interrupted or self._unusable)
-
-    def _interrupted(self) -> list[AnyPath]:
-        """Returns what saves left behind that did not come to their end.
-
-        Where nothing can be renamed, a save begins under its own name and ends with a mark.
-        """
-        found: list[AnyPath] = [*self._directory.iterdir()]
-        return [path for path in sorted(found, key=str) if _is_interrupted(path)]
 
     @contextlib.contextmanager
     def _told_as_failed(self, step: int | None) -> Iterator[None]:
@@ -429,17 +361,6 @@ class Checkpoints:
                 f"checkpoint {step} can't be written to {self._directory}: {reason(error)}; "
                 "what was saved before is kept: mend it, and the same command goes on"
             ) from error
-
-
-def _damaged(step: int, error: Exception) -> _Problem:
-    return "damaged", f"checkpoint {step}: damaged, not used ({one_line(error)})"
-
-
-def _check_digests(saved: Mapping[str, str | None], arrays: PyTree) -> None:
-    for name, array in named_leaves(arrays):
-        digest, found = saved[name], checksums.digest_array(array)
-        if None not in (digest, found) and digest != found:
-            raise checksums.DamagedError(f"array {name} differs from what was saved")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -457,21 +378,3 @@ class _KeepStep:
 def _score(metrics: Mapping[str, float], name: str) -> float:
     value = metrics.get(name, -math.inf)
     return -math.inf if math.isnan(value) else value
-
-
-def _is_interrupted(folder: AnyPath) -> bool:
-    if INTERRUPTED_SAVE in folder.name:
-        return True
-    if not isinstance(folder, RemotePath) or not folder.name.isdecimal():
-        return False
-    return not (folder / FINISHED_SAVE).exists()
-
-
-def _set_aside(folder: AnyPath, ending: str) -> None:
-    """Renames a checkpoint that is not used, out of the way but not lost."""
-    target, copy = folder.with_name(f"{folder.name}.{ending}"), 1
-    while target.exists():
-        copy += 1
-        target = folder.with_name(f"{folder.name}.{ending}-{copy}")
-    if folder.exists():
-        move(folder, target.name)

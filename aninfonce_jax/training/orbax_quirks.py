@@ -22,23 +22,31 @@ def without_background_tracebacks() -> Iterator[None]:
 
     Nothing is lost by it: the failure itself is raised in the main thread. Orbax logs it once
     more for every thread that it passes. TensorStore's reads that are still under way when
-    another one fails find the event loop closed.
+    another one fails find the event loop closed. Of its writes that fail beside the one that
+    is raised, asyncio tells when Python collects them, which may be long after.
     """
 
     def is_not_orbax(record: logging.LogRecord) -> bool:
         return "orbax" not in pathlib.Path(record.pathname).parts
+
+    def is_no_write(record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        return "never retrieved" not in record.getMessage() or "tensorstore" not in f"{error}"
 
     def hook(unraisable: "sys.UnraisableHookArgs") -> None:
         if f"{unraisable.exc_value}" != "Event loop is closed":
             previous(unraisable)
 
     logger, previous = logging.getLogger("absl"), sys.unraisablehook
+    asyncio_logger = logging.getLogger("asyncio")
     logger.addFilter(is_not_orbax)
+    asyncio_logger.addFilter(is_no_write)
     sys.unraisablehook = hook
     try:
         yield
     finally:
         logger.removeFilter(is_not_orbax)
+        asyncio_logger.removeFilter(is_no_write)
         if sys.unraisablehook is hook:
             sys.unraisablehook = previous
 

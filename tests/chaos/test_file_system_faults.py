@@ -32,31 +32,12 @@ from pathlib import Path
 import pytest
 from run_results import result_of
 from sketched_figures import sketched_figures
+from small_configs import SMALL, as_flags
 
 from aninfonce_jax.main import main
 
 ROOT = Path(__file__).resolve().parents[2]
-VALUES = {
-    "compare": (),
-    "source.dim": 4,
-    "source.space": "real",
-    "source.marginal": "normal",
-    "source.conditional": "normal",
-    "source.mixing.candidates": 50,
-    "encoder.widths": (16, 16),
-    "optimizer.kind": "adam",
-    "optimizer.learning_rate": 1e-3,
-    "optimizer.warmup_steps": 2,
-    "train.steps": 8,
-    "train.batch_size": 16,
-    "train.steps_per_dispatch": 2,
-    "eval.every": 2,
-    "eval.samples": 64,
-    "eval.held_out_batches": 2,
-    "checkpoint.every": 4,
-    "log.every": 2,
-    "log.tensorboard": True,
-}
+VALUES = SMALL | {"compare": (), "train.steps": 8, "eval.every": 2, "log.tensorboard": True}
 DISK_SIZE = "16m"
 INODES = 600
 
@@ -290,7 +271,7 @@ FAULTS = {
 # --- The run ---
 
 
-FLAGS = [f"--config.{name}={value}" for name, value in VALUES.items()]
+FLAGS = as_flags(VALUES)
 
 
 def start(folder, mode="train"):

@@ -22,53 +22,21 @@ from pathlib import Path
 
 import pytest
 from run_results import result_of
+from small_configs import SMALL, SMALL_IMAGES, as_flags
 
 ROOT = Path(__file__).resolve().parents[2]
 KILLS = int(os.environ.get("ANINFONCE_SOAK_KILLS", "100"))
 # A session is killed within this part of the changes that a whole run makes.
 LONGEST_SESSION = 1 / 4
 
-COMMON = {
-    "optimizer.kind": "adam",
-    "optimizer.learning_rate": 1e-3,
-    "optimizer.warmup_steps": 2,
-}
-PROCESS = {
-    "eval.samples": 64,
-    "source.dim": 4,
-    "source.space": "real",
-    "source.marginal": "normal",
-    "source.conditional": "normal",
-    "source.mixing.candidates": 50,
-    "encoder.widths": (16, 16),
-    "train.steps": 60,
-    "train.batch_size": 16,
-    "train.steps_per_dispatch": 2,
-    "eval.every": 6,
-    "eval.held_out_batches": 2,
-    "checkpoint.every": 4,
-    "log.every": 2,
-}
-IMAGES = {
+PROCESS = SMALL | {"train.steps": 60, "eval.every": 6, "log.tensorboard": True}
+IMAGES = SMALL_IMAGES | {
     "compare": (),
-    "source.kind": "images",
-    "source.dataset": "folder",
-    "source.image_size": 16,
-    "encoder.kind": "resnet10",
-    "encoder.width": 0.125,
-    "encoder.projector": (16,),
-    "encoder.dim": 8,
-    "objective.negatives": "both",
+    "train.ema_decay": 0.99,
     "train.steps": 12,
-    "train.batch_size": 8,
     "eval.every": 4,
-    "eval.held_out_batches": 1,
-    "eval.train_examples": 40,
-    "eval.readout_examples": 16,
-    "eval.batch_size": 16,
-    "eval.neighbours": 5,
-    "checkpoint.every": 2,
     "log.every": 1,
+    "log.tensorboard": True,
 }
 DATA_FOLDER = "source.folder"
 OBJECTIVES = ("aninfonce", "infonce")
@@ -84,19 +52,16 @@ class Kind:
 
 
 KINDS = {
-    "process": Kind(COMMON | PROCESS | {"compare": ()}, ("",), 0.4),
-    "comparison": Kind(
-        COMMON | PROCESS | {"compare": OBJECTIVES, "train.steps": 30}, OBJECTIVES, 0.3
-    ),
-    "images": Kind(COMMON | IMAGES, ("",), 0.3),
+    "process": Kind(PROCESS | {"compare": ()}, ("",), 0.4),
+    "comparison": Kind(PROCESS | {"compare": OBJECTIVES, "train.steps": 30}, OBJECTIVES, 0.3),
+    "images": Kind(IMAGES, ("",), 0.3),
 }
 
 
 def start(folder, values):
-    flags = [f"--config.{name}={value}" for name, value in values.items()]
     command = [sys.executable, "-m", "aninfonce_jax.main", "--progress=off", f"--workdir={folder}"]
     return subprocess.Popen(
-        [*command, *flags],
+        [*command, *as_flags(values)],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,

@@ -9,7 +9,8 @@ import pytest
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config import parse
-from aninfonce_jax.config.schema import KNOWN, Config, ConfigError, EvalConfig
+from aninfonce_jax.config.kinds import KNOWN
+from aninfonce_jax.config.schema import Config, ConfigError, EvalConfig
 
 SECTIONS = parse.section_types()
 # kind -> keys with their defaults, for every section.

@@ -10,29 +10,25 @@ from ml_collections import ConfigDict
 
 from aninfonce_jax import command_line
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config import schema
-from aninfonce_jax.config.schema import (
-    AnInfoNCEConfig,
-    ConfigError,
-    InfoNCEConfig,
-    LpConfig,
-)
+from aninfonce_jax.config import fields
+from aninfonce_jax.config.kinds import AnInfoNCEConfig, InfoNCEConfig, LpConfig, ObjectiveConfig
+from aninfonce_jax.config.schema import ConfigError
 
 
 @dataclasses.dataclass(frozen=True)
 class EnsembleConfig:
     """An objective that holds others, each of a kind of its own."""
 
-    kind: Literal["ensemble"] = schema._field("ensemble", "what is minimised")
-    members: tuple[InfoNCEConfig | AnInfoNCEConfig | LpConfig, ...] = schema._field(
+    kind: Literal["ensemble"] = fields.field("ensemble", "what is minimised")
+    members: tuple[InfoNCEConfig | AnInfoNCEConfig | LpConfig, ...] = fields.field(
         (), "its members", max_items=3
     )
-    agreement: float = schema._field(0.5, "how much they must agree", schema.Range(0, 1))
+    agreement: float = fields.field(0.5, "how much they must agree", fields.Range(0, 1))
 
 
 @pytest.fixture(autouse=True)
 def ensembles(monkeypatch):
-    kinds = typing.get_args(schema.ObjectiveConfig)
+    kinds = typing.get_args(ObjectiveConfig)
     replace_section(
         monkeypatch, "objective", typing.Union[(*kinds, EnsembleConfig)], AnInfoNCEConfig()
     )

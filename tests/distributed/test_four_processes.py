@@ -7,36 +7,15 @@ import numpy as np
 import process_group
 import pytest
 from image_files import write_folder
-from process_group import SMALL, Group, assert_same_losses, flags
+from process_group import Group, assert_same_losses, flags
+from small_configs import SMALL_IMAGES
 
 from aninfonce_jax import main
 from aninfonce_jax import workdir as workdir_lib
 
 pytestmark = pytest.mark.slow
 
-IMAGES = {
-    **{name: value for name, value in SMALL.items() if not name.startswith(("source", "encoder"))},
-    "source.kind": "images",
-    "source.dataset": "folder",
-    "source.image_size": 16,
-    "encoder.kind": "resnet10",
-    "encoder.width": 0.125,
-    "encoder.projector": "16",
-    "encoder.dim": 8,
-    "objective.kind": "aninfonce",
-    "objective.negatives": "both",
-    "train.ema_decay": 0.0,
-    "train.steps": 4,
-    "train.batch_size": 16,
-    "eval.every": 2,
-    "eval.held_out_batches": 1,
-    "eval.train_examples": 40,
-    "eval.readout_examples": 16,
-    "eval.batch_size": 16,
-    "eval.neighbours": 5,
-    "checkpoint.every": 2,
-}
-del IMAGES["eval.samples"]
+IMAGES = SMALL_IMAGES | {"train.batch_size": 16, "log.every": 1}
 
 
 def alone(folder, arguments, devices):
@@ -54,7 +33,8 @@ def scores(folder):
 
 def state_files(folder, step):
     """Returns what a checkpoint holds, by the digests in its record."""
-    path = folder / workdir_lib.CHECKPOINT_FOLDER / str(step) / "record" / "metadata"
+    checkpoint = folder / workdir_lib.CHECKPOINT_FOLDER / str(step)
+    path = checkpoint / workdir_lib.RECORD_FOLDER / workdir_lib.RECORD_FILE
     return json.loads(json.loads(path.read_text())["record"])["sha256"]
 
 

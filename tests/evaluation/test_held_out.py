@@ -66,7 +66,7 @@ class Rows:
 def experiment_on(source, **changes):
     dense = (lambda key, x: jnp.eye(3), lambda matrix, x: x @ matrix)
     settings = {"batch_size": 8, "evaluation": an.EvalConfig(held_out_batches=3)} | changes
-    return an.Experiment(source, dense, an.AnInfoNCE(), optax.sgd(0.1), **settings)
+    return an.Experiment(source, dense, an.objectives.AnInfoNCE(), optax.sgd(0.1), **settings)
 
 
 def held_out(experiment):

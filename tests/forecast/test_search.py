@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from aninfonce_jax.config.schema import Config, ResNetConfig, TrainConfig
+from aninfonce_jax.config.kinds import ResNetConfig
+from aninfonce_jax.config.schema import Config, TrainConfig
 from aninfonce_jax.forecast.chips import parse_topologies
 from aninfonce_jax.forecast.search import MOST_TIMES, Trial, remedies, search_batch
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from aninfonce_jax.build import build_image_pairs
-from aninfonce_jax.config.schema import ImagesConfig
+from aninfonce_jax.config.kinds import ImagesConfig
 from aninfonce_jax.data.interventions import AVERAGED, READOUTS
 from aninfonce_jax.data.source import DataError
 from aninfonce_jax.placement import Placement, Rows

@@ -18,6 +18,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from stopped_runs import stopping_at_the_first_save
 from toy_experiment import ShiftedWaves, make_experiment
 
 import aninfonce_jax as an
@@ -27,7 +28,7 @@ from aninfonce_jax.build import build_experiment
 from aninfonce_jax.data.source import DataError
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import registry
-from aninfonce_jax.stop import Preempted, StopSignal
+from aninfonce_jax.stop import Preempted
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.step import lower_train_step, make_train_step
 from aninfonce_jax.workdir import config_file
@@ -36,18 +37,18 @@ TOY = Path(__file__).with_name("toy_experiment.py")
 # A run that says when a checkpoint is whole, and then waits to be killed.
 KILLED = """
 import sys
-from aninfonce_jax.training import loop
+from aninfonce_jax.training.session import Session
 
-save = loop._Session._save
+save = Session._save
 
 def save_and_wait(session, step, state):
     save(session, step, state)
     if step == 15:
-        session.checkpoints.wait()
+        session.tools.checkpoints.wait()
         print("saved", flush=True)
         sys.stdin.read()
 
-loop._Session._save = save_and_wait
+Session._save = save_and_wait
 import toy_experiment
 toy_experiment.an.train(toy_experiment.make_experiment(), sys.argv[1], progress="off")
 """
@@ -383,20 +384,15 @@ def recordings_experiment(source=None, **changes):
     return dataclasses.replace(make_experiment(**changes), source=source)
 
 
-def test_plain_arrays_are_fed_and_a_stopped_run_goes_on_at_the_right_batch(tmp_path, monkeypatch):
+def test_plain_arrays_are_fed_and_a_stopped_run_goes_on_at_the_right_batch(tmp_path):
     experiment = recordings_experiment()
     assert experiment.dispatch_steps == 1
     an.train(experiment, tmp_path / "whole", progress="off")
-    with monkeypatch.context() as patch, StopSignal() as stop:
-        save = loop._Session._save
-
-        def save_and_stop(session, step, state):
-            save(session, step, state)
-            stop.requested = True
-
-        patch.setattr(loop._Session, "_save", save_and_stop)
-        with pytest.raises(Preempted, match="stopped at step 4 of 12"):
-            an.train(experiment, tmp_path / "stopped", stop=stop, progress="off")
+    with (
+        stopping_at_the_first_save() as stop,
+        pytest.raises(Preempted, match="stopped at step 4 of 12"),
+    ):
+        an.train(experiment, tmp_path / "stopped", stop=stop, progress="off")
     an.train(experiment, tmp_path / "stopped", progress="off")
     chex.assert_trees_all_equal(
         *(saved_state(experiment, tmp_path / name) for name in ("whole", "stopped"))

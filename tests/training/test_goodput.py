@@ -17,6 +17,7 @@ from aninfonce_jax.scores import registry
 from aninfonce_jax.scores.registry import PHASES, phase_key
 from aninfonce_jax.training import goodput, loop
 from aninfonce_jax.training.goodput import Clock, entries
+from aninfonce_jax.training.session import Session
 
 
 class Hands:
@@ -180,19 +181,19 @@ def test_the_pace_is_that_of_work_done_from_the_first_row_on(tmp_path):
 
 def test_a_run_that_goes_on_has_the_time_of_all_its_sessions(tmp_path, monkeypatch):
     placement = an.Placement.local(1)
-    save = loop._Session._save
+    save = Session._save
 
     class Killed(BaseException):
         pass
 
     def save_once(session, step, state):
-        if session.checkpoints.latest_step is not None:
-            session.writer.flush()
+        if session.tools.checkpoints.latest_step is not None:
+            session.tools.writer.flush()
             raise Killed
         save(session, step, state)
 
     with monkeypatch.context() as patch:
-        patch.setattr(loop._Session, "_save", save_once)
+        patch.setattr(Session, "_save", save_once)
         with pytest.raises(Killed):
             an.train(make_experiment(), tmp_path, placement=placement, progress="off")
     seen = workdir_lib.read_metrics(tmp_path / "metrics.jsonl")[-1][registry.WALL_SECONDS]

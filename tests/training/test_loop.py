@@ -1,25 +1,25 @@
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
 import signal
-import types
 
 import chex
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from stopped_runs import stopping_at_the_first_save
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment
-from aninfonce_jax.config.schema import CheckpointConfig, ConfigError, EvalConfig, LogConfig
+from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.evaluation.runner import make_evaluate
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import Preempted, StopSignal
 from aninfonce_jax.training import loop
+from aninfonce_jax.training.session import DivergedError, Session, UnfinishedError
 from aninfonce_jax.training.step import make_train_step
 
 
@@ -93,11 +93,53 @@ def test_a_finished_run_is_not_run_again(small_config, tmp_path):
     assert rows(tmp_path) == before
 
 
-@pytest.mark.parametrize("calls", [1, 2, 5])
-def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monkeypatch, calls):
+def falling_then_rising(experiment, placement):
+    """Stands for an evaluation: the loss falls up to the second one, and rises from there."""
+    losses = iter([3.0, 2.0, 2.5, 2.6, 2.7])
+    return lambda weights, *, full: {"loss": next(losses)}
+
+
+def test_a_run_gives_up_when_evaluations_do_not_become_better(small_config, tmp_path):
+    config = small_config(train__steps=20, eval__every=4, checkpoint__every=8)
+    experiment = dataclasses.replace(build_experiment(config), config=None, patience=2)
+
+    def run(make_evaluate):
+        with StopSignal() as stop:
+            return loop.train(
+                experiment,
+                tmp_path,
+                make_evaluate,
+                placement=Placement.local(),
+                stop=stop,
+                progress="off",
+            )
+
+    result = run(falling_then_rising)
+    assert int(result.state.step) == 12  # evaluations of steps 0, 4, 8 and 12; the best is of 4
+    with loop.open_checkpoints(tmp_path, experiment) as checkpoints:
+        assert checkpoints.all_steps() == (8, 12)
+        target = loop.abstract_state(experiment, Placement.local())
+        assert checkpoints.restore_best(target).step == 8
+        assert checkpoints.restore_latest(target).step == 12
+    # It is over, and stays so: nothing is evaluated, no step is taken.
+    assert int(run(lambda *_: None).state.step) == 12
+
+
+@pytest.fixture(scope="module")
+def averaged_run(small_config, tmp_path_factory):
+    """A config, and the work directory of its run, which nobody has disturbed."""
     # A row of metrics spans two calls, so some of the stops fall into its middle.
-    config = small_config(train__ema_decay=0.9, log__every=4)
-    train(config, tmp_path / "whole")
+    config, folder = (
+        small_config(train__ema_decay=0.9, log__every=4),
+        tmp_path_factory.mktemp("run"),
+    )
+    train(config, folder)
+    return config, folder
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_terminated_run_equals_the_uninterrupted(averaged_run, tmp_path, monkeypatch, calls):
+    config, whole = averaged_run
 
     def make_step_that_is_terminated(*args):
         step, done = make_train_step(*args), 0
@@ -114,45 +156,22 @@ def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_train_step", make_step_that_is_terminated)
         with pytest.raises(Preempted, match=rf"stopped at step {2 * calls} of 12"):
-            train(config, tmp_path / "stopped")
-    train(config, tmp_path / "stopped")
-    assert_same_run(config, tmp_path / "whole", tmp_path / "stopped")
+            train(config, tmp_path)
+    train(config, tmp_path)
+    assert_same_run(config, whole, tmp_path)
 
 
-@settings(deadline=None, derandomize=True, max_examples=100)
-@given(st.integers(0, 399), *[st.integers(1, 400)] * 5)
-def test_no_look_is_missed_and_the_end_never_passed(start, steps, dispatch, evaluate, save, log):
-    intervals = types.SimpleNamespace(
-        steps=steps,
-        dispatch_steps=dispatch,
-        evaluation=EvalConfig(every=evaluate),
-        checkpoint=CheckpointConfig(every=save),
-        log=LogConfig(every=log),
-    )
-    seen, step = [], start
-    while step < steps:
-        following = loop.next_look(step, intervals)
-        assert step < following <= step + dispatch
-        seen.append(step := following)
-    due = {n for every in (evaluate, save, log) for n in range(every, steps, every) if n > start}
-    assert due | ({steps} if start < steps else set()) <= set(seen)
-
-
-def test_a_resume_off_the_grid_ends_like_the_uninterrupted(small_config, tmp_path, monkeypatch):
+def test_a_resume_off_the_grid_ends_like_the_uninterrupted(small_config, tmp_path):
     """Stopped at a step that the new intervals do not divide, which may change on resuming."""
     often = {"train__steps": 16, "train__steps_per_dispatch": 4, "eval__every": 8}
     whole = small_config(**often, log__every=8, checkpoint__every=8)
     train(whole, tmp_path / "whole")
     config = small_config(**often, log__every=3, checkpoint__every=3)
-    with monkeypatch.context() as patch, StopSignal() as stop:
-
-        def save_and_stop(session, step, state):
-            session._write_checkpoint(step, state)
-            stop.requested = True
-
-        patch.setattr(loop._Session, "_save", save_and_stop)
-        with pytest.raises(Preempted, match="stopped at step 3 of 16"):
-            train(config, tmp_path / "off", stop=stop)
+    with (
+        stopping_at_the_first_save() as stop,
+        pytest.raises(Preempted, match="stopped at step 3 of 16"),
+    ):
+        train(config, tmp_path / "off", stop=stop)
     train(whole, tmp_path / "off")
     chex.assert_trees_all_equal(
         saved_params(whole, tmp_path / "whole"), saved_params(whole, tmp_path / "off")
@@ -166,8 +185,8 @@ def test_a_resume_off_the_grid_ends_like_the_uninterrupted(small_config, tmp_pat
 
 
 def test_the_end_must_be_reached_evaluated_and_saved(small_config, tmp_path, monkeypatch):
-    monkeypatch.setattr(loop._Session, "_save", lambda *_: None)
-    with pytest.raises(loop.UnfinishedError, match=r"reached 4, .* its last checkpoint of None"):
+    monkeypatch.setattr(Session, "_save", lambda *_: None)
+    with pytest.raises(UnfinishedError, match=r"reached 4, .* its last checkpoint of None"):
         train(small_config(train__steps=4), tmp_path)
 
 
@@ -235,12 +254,12 @@ def test_divergence_keeps_the_last_good_state(small_config, tmp_path):
         encoder__output="none",
         objective__normalize=False,
     )
-    with pytest.raises(loop.DivergedError, match=r"not finite at step \d+; the state of step"):
+    with pytest.raises(DivergedError, match=r"not finite at step \d+; the state of step"):
         train(config, tmp_path)
     state = saved_state(config, tmp_path)
     chex.assert_tree_all_finite(state.params)
     assert 0 < int(state.step) < 12
-    with pytest.raises(loop.DivergedError, match=rf"not finite at step {int(state.step) + 1};"):
+    with pytest.raises(DivergedError, match=rf"not finite at step {int(state.step) + 1};"):
         train(config, tmp_path)
 
 

@@ -51,7 +51,7 @@ def make_experiment(**changes):
     return an.Experiment(
         ShiftedWaves(),
         an.NNXEncoder(Network),
-        an.AnInfoNCE(negatives="both"),
+        an.objectives.AnInfoNCE(negatives="both"),
         optax.adam(1e-2),
         **(settings | changes),
     )

@@ -1,0 +1,209 @@
+"""Arrays as a source of pairs: rows that the host reads as they are asked for.
+
+A table knows its pairs by number and hands over the rows of a batch; whatever is larger than
+memory stays on disk, and of a memory-mapped array only these rows are read. `sources/pairs.py`
+makes tables of what people have.
+"""
+
+import abc
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from aninfonce_jax.data.order import ShuffledOrder
+from aninfonce_jax.placement import Rows
+from aninfonce_jax.sources.source import Source
+from aninfonce_jax.types import Array, Pairs, PyTree
+
+# (key, rows [batch, ...]) -> rows [batch, ...]; traced.
+Augment = Callable[[Array, Array], Array]
+
+# Rows that a fingerprint looks at.
+_SAMPLES = 16
+# Largest value of a byte: images of bytes are handed over as values from 0 to 1.
+_BYTE = 255.0
+
+
+class PairTable(abc.ABC):
+    """Pairs by number."""
+
+    @property
+    @abc.abstractmethod
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """The arrays [n, ...] that rows are taken from, alike in the shape of their rows."""
+
+    @abc.abstractmethod
+    def __len__(self) -> int:
+        """Returns the number of pairs."""
+
+    @abc.abstractmethod
+    def take(self, indices: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Returns the rows of pairs: both views, or one that both are to be made of.
+
+        Args:
+          indices: which pairs, int64 [batch].
+          draws: a random number for each, uint64 [batch], for partners that are drawn.
+        """
+
+    def part(self, indices: np.ndarray) -> "PairTable":
+        """Returns the table of some of the pairs."""
+        return _Part(self, indices)
+
+    def split(self, held_out: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the numbers of the pairs to train on, and of about `held_out` others."""
+        return split_at_random(len(self), held_out)
+
+
+def split_at_random(count: int, held_out: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns two parts of the numbers below `count`, each in order; always the same ones."""
+    chosen = ShuffledOrder(count, seed=0)(np.arange(held_out))
+    is_chosen = np.zeros(count, bool)
+    is_chosen[chosen] = True
+    return np.flatnonzero(~is_chosen), np.flatnonzero(is_chosen)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Part(PairTable):
+    table: PairTable
+    indices: np.ndarray
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        return self.table.arrays
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def take(self, indices: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, ...]:
+        return self.table.take(self.indices[indices], draws)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ArrayPairs(Source):
+    """Pairs of a table, in an order that is shuffled anew in every pass.
+
+    Attributes:
+      table: of the pairs.
+      augment: makes each view of the table's one row, with a key of its own; None: the table
+        gives both views.
+      held_out_pairs: pairs that training does not see; None: there are none.
+    """
+
+    table: PairTable
+    augment: Augment | None = None
+    held_out_pairs: PairTable | None = None
+
+    @property
+    def name(self) -> str:
+        """What the pairs are made of."""
+        return f"{len(self.table):,} pairs of arrays"
+
+    @property
+    def observation(self) -> jax.ShapeDtypeStruct:
+        """Shape and dtype of one observation as it is fed."""
+        rows = self.table.arrays[0]
+        return jax.ShapeDtypeStruct(rows.shape[1:], fed_dtype(rows.dtype))
+
+    def __len__(self) -> int:
+        """Returns the number of pairs to train on."""
+        return len(self.table)
+
+    def with_held_out(self, held_out: int) -> "ArrayPairs":
+        """Returns the source with about `held_out` pairs set aside."""
+        if not held_out:
+            return self
+        train, test = self.table.split(held_out)
+        return dataclasses.replace(
+            self, table=self.table.part(train), held_out_pairs=self.table.part(test)
+        )
+
+    def fingerprint(self) -> str:
+        """Returns a digest of the number of pairs, their shape, and some of them."""
+        digest = hashlib.sha256()
+        whole = (self.table, self.held_out_pairs) if self.held_out_pairs else (self.table,)
+        for table in whole:
+            digest.update(repr((len(table), self.observation)).encode())
+            indices = np.linspace(0, len(table) - 1, min(_SAMPLES, len(table))).astype(np.int64)
+            for rows in table.take(indices, np.zeros(len(indices), np.uint64)):
+                digest.update(np.ascontiguousarray(as_fed(rows)).tobytes())
+        return digest.hexdigest()[:16]
+
+    def example(self) -> Array:
+        """Returns two empty observations."""
+        return jnp.zeros((2, *self.observation.shape))
+
+    def fed(self, batch_size: int) -> PyTree:
+        """Returns the shapes of the rows of a batch: of both views, or of what they are made of."""
+        rows = jax.ShapeDtypeStruct((batch_size, *self.observation.shape), self.observation.dtype)
+        return (rows,) * (2 if self.augment is None else 1)
+
+    def open_feed(self, rows: Rows, *, seed: int, step: int) -> Iterator[PyTree]:
+        """Yields batches without end: batch t is a function of the seed and t."""
+        order = ShuffledOrder(len(self.table), seed)
+        while True:
+            positions = rows.positions(step)
+            bits = np.random.Philox(np.random.SeedSequence([seed, step, len(self.table)]))
+            draws = bits.random_raw(rows.batch_size)[positions - step * rows.batch_size]
+            yield tuple(as_fed(x) for x in self.table.take(order(positions), draws))
+            step += 1
+
+    def pairs(self, key: Array, fed: PyTree, batch_size: int) -> Pairs:
+        """Returns the rows as both views, or two augmented views of them."""
+        views = [as_floats(rows) for rows in fed]
+        if self.augment is not None:
+            (rows,) = views
+            views = [self.augment(own, rows) for own in jax.random.split(key)]
+        for view in views:
+            if view.shape != (batch_size, *self.observation.shape):
+                raise ValueError(
+                    f"views must be [{batch_size}, ...] of shape {self.observation.shape}, as the "
+                    f"rows are, got {view.shape}; an augmentation maps rows to as many like them"
+                )
+        return Pairs(*views)
+
+    def held_out(self, batch_size: int) -> "ArrayPairs | None":
+        """Returns pairs that training does not see; None if they are fewer than a batch."""
+        if self.held_out_pairs is None or len(self.held_out_pairs) < batch_size:
+            return None
+        return dataclasses.replace(self, table=self.held_out_pairs, held_out_pairs=None)
+
+
+def fed_dtype(dtype: Any) -> np.dtype:
+    """Returns in what rows go to the device: bytes as they are, all else as float32."""
+    return np.dtype(np.uint8) if dtype == np.uint8 else np.dtype(np.float32)
+
+
+def as_fed(rows: np.ndarray) -> np.ndarray:
+    """Returns rows in the dtype in which they go to the device."""
+    return np.asarray(rows, fed_dtype(rows.dtype))
+
+
+def as_floats(rows: Array) -> Array:
+    """Returns rows as floats, bytes from 0 to 1; may be traced."""
+    if rows.dtype == jnp.uint8:
+        return rows.astype(jnp.float32) / _BYTE
+    return rows.astype(jnp.float32)
+
+
+def as_rows(x: Any, what: str = "an array") -> np.ndarray:
+    """Returns observations [n, ...] as an array of numbers; one in memory, or mapped, stays.
+
+    Raises:
+      ValueError: it is none.
+    """
+    x = x if isinstance(x, np.ndarray) else np.asarray(x)
+    if x.dtype.kind not in "fiub":
+        raise ValueError(f"{what} must hold real numbers, got dtype {x.dtype}")
+    if x.ndim < 2:
+        raise ValueError(
+            f"{what} must be [n, ...], one observation a row, got shape {x.shape}; of single "
+            "numbers, reshape(-1, 1) makes rows"
+        )
+    if 0 in x.shape:
+        raise ValueError(f"{what} must not be empty, got shape {x.shape}")
+    return x

@@ -1,0 +1,57 @@
+"""What the steps since the last row of metrics have measured."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from aninfonce_jax.training.step import Metrics
+from aninfonce_jax.types import Array
+
+
+class Interval:
+    """The metrics of the steps since the last row, and the loss that can be shown meanwhile."""
+
+    def __init__(self) -> None:
+        # Of each call to the device, the metrics and how many of them are of steps.
+        self._calls: list[tuple[Metrics, int]] = []
+        # The latest call of which `known_loss` may be asked.
+        self._known: tuple[Array, int] | None = None
+
+    def add(self, metrics: Metrics, count: int) -> None:
+        """Takes the metrics of a call, of which the first `count` are of steps."""
+        self._calls.append((metrics, count))
+
+    def settle(self, metrics: Metrics, count: int) -> None:
+        """Lets `known_loss` look at a call: the next one is asked only when it is done."""
+        self._known = metrics["loss"], count
+
+    def known_loss(self) -> float | None:
+        """Returns the mean loss of the call that was settled last; None if there is none."""
+        if self._known is None:
+            return None
+        losses, count = self._known
+        return float(np.mean(np.asarray(losses)[:count]))
+
+    def joined(self) -> dict[str, Array]:
+        """Returns the metrics of every step since the last row, [steps] each."""
+        parts = [
+            {name: values[:count] for name, values in metrics.items()}
+            for metrics, count in self._calls
+        ]
+        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts) if parts else {}
+
+    def clear(self) -> None:
+        """Begins a new row."""
+        self._calls = []
+
+    def save(self) -> dict[str, list[float]]:
+        """Returns what `restore` takes, as JSON."""
+        return jax.tree.map(lambda x: x.tolist(), self.joined())
+
+    def restore(self, saved: Mapping[str, Sequence[float]]) -> None:
+        """Goes on from what `save` returned."""
+        if saved:
+            metrics = {name: jnp.asarray(values) for name, values in saved.items()}
+            self._calls = [(metrics, len(saved["loss"]))]
