@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
     from aninfonce_jax.diagnosis.diagnose import diagnose
+    from aninfonce_jax.estimator.estimator import AnInfoNCE
+    from aninfonce_jax.estimator.loading import load
+    from aninfonce_jax.estimator.model import TrainedModel
+    from aninfonce_jax.estimator.saved import ModelError
     from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
@@ -80,6 +84,10 @@ _HOMES = {
         "LatentProcess",
         "sample_pairs",
     ),
+    "aninfonce_jax.estimator.estimator": ("AnInfoNCE",),
+    "aninfonce_jax.estimator.loading": ("load",),
+    "aninfonce_jax.estimator.model": ("TrainedModel",),
+    "aninfonce_jax.estimator.saved": ("ModelError",),
     "aninfonce_jax.diagnosis.diagnose": ("diagnose",),
     "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.contrast": (
@@ -147,6 +155,7 @@ _PACKAGES = ("aninfonce_jax", "aninfonce_jax.dgp", "aninfonce_jax.sources")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AnInfoNCE",
     "Box",
     "CheckpointConfig",
     "ConfigError",
@@ -162,6 +171,7 @@ __all__ = [
     "LinenEncoder",
     "LogConfig",
     "LossOutput",
+    "ModelError",
     "NNXEncoder",
     "Objective",
     "Pairs",
@@ -171,6 +181,7 @@ __all__ = [
     "Real",
     "Source",
     "Sphere",
+    "TrainedModel",
     "alpha_req",
     "aninfonce_loss",
     "as_encoder",
@@ -190,6 +201,7 @@ __all__ = [
     "lidar",
     "linear_r2",
     "linear_r2_per_factor",
+    "load",
     "lp_loss",
     "make_optimizer",
     "marginals",

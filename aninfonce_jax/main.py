@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from aninfonce_jax import command_line
+from aninfonce_jax import command_line, embed
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import (
@@ -47,6 +47,8 @@ def main(argv: list[str]) -> int:
     Args:
       argv: the program's name and its arguments.
     """
+    if argv[1:2] == [embed.COMMAND]:
+        return embed.main(argv[2:])
     if {"-h", "--help", "-help"} & set(argv[1:]):
         print(command_line.help_text())
         return 0

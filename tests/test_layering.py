@@ -28,8 +28,9 @@ LAYERS = [
     ["evaluation"],
     ["build", "console"],
     ["forecast", "runs"],
+    ["estimator"],
     ["__init__"],
-    ["command_line"],
+    ["command_line", "embed"],
     ["main", "prepare"],
     ["script"],
 ]

@@ -224,6 +224,16 @@ class Checkpoints:
         )
         return self._restore_first(steps, target)
 
+    def restore_best(self, target: PyTree) -> Restored | None:
+        """Returns the checkpoint with the best score that is whole; else as `restore_latest`."""
+        self.wait()
+
+        def order() -> list[int]:
+            ranked = self._ranked()
+            return ranked + sorted(set(self.all_steps()) - set(ranked), reverse=True)
+
+        return self._restore_first(self._peers.by_first("rank the checkpoints", order), target)
+
     @property
     def latest_step(self) -> int | None:
         """The newest step that no restore has passed over, with the one that is being written."""

@@ -159,7 +159,7 @@ class Session:
             self.tools.progress.status("compiling the training step, once")
         self.tools.clock.enter("steps")
         stops = False
-        while step < last and not stops:
+        while step < last and not stops and not self._gives_up():
             count = self.tools.profile.limit(step, next_look(step, experiment)) - step
             self.tools.profile.before(step, state)
             peers.at(TRAINING, step, count)
@@ -180,7 +180,7 @@ class Session:
             self.interval.settle(metrics, count)
             if self._is_due(step, experiment.evaluation.every):
                 self._evaluate(step, state)
-            if self._is_due(step, experiment.checkpoint.every):
+            if self._is_due(step, experiment.checkpoint.every) or self._gives_up():
                 self._save(step, state)
             peers.check()
             stops = self.agreement(self.tools.stop.requested, self.tools.feed.unreadable)
@@ -201,6 +201,18 @@ class Session:
         """Raises Preempted, in all processes, if one of them was asked to stop."""
         if self.peers.any("whether to stop", self.tools.stop.requested):
             raise Preempted(message)
+
+    def _gives_up(self) -> bool:
+        """Whether evaluations have not become better for as long as the run has patience.
+
+        By the evaluations alone, which a checkpoint holds: a run that is resumed ends where it
+        would have ended.
+        """
+        patience, goodness = self.experiment.patience, [*map(registry.goodness, self.history)]
+        # Of evaluations that tell nothing, which are NaN, neither comes true.
+        return 0 < patience < len(goodness) and (
+            max(goodness[:-patience]) >= max(goodness[-patience:])
+        )
 
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self.experiment.steps
@@ -224,7 +236,7 @@ class Session:
 
     def _require_end(self, step: int) -> None:
         """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
-        last = self.experiment.steps
+        last = step if self._gives_up() else self.experiment.steps
         evaluated, saved = self.history[-1][registry.STEP], self.tools.checkpoints.latest_step
         if not step == evaluated == saved == last:
             raise UnfinishedError(

@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -90,6 +91,38 @@ def test_a_finished_run_is_not_run_again(small_config, tmp_path):
     again = train(config, tmp_path)
     assert again.scores == first.scores
     assert rows(tmp_path) == before
+
+
+def falling_then_rising(experiment, placement):
+    """Stands for an evaluation: the loss falls up to the second one, and rises from there."""
+    losses = iter([3.0, 2.0, 2.5, 2.6, 2.7])
+    return lambda weights, *, full: {"loss": next(losses)}
+
+
+def test_a_run_gives_up_when_evaluations_do_not_become_better(small_config, tmp_path):
+    config = small_config(train__steps=20, eval__every=4, checkpoint__every=8)
+    experiment = dataclasses.replace(build_experiment(config), config=None, patience=2)
+
+    def run(make_evaluate):
+        with StopSignal() as stop:
+            return loop.train(
+                experiment,
+                tmp_path,
+                make_evaluate,
+                placement=Placement.local(),
+                stop=stop,
+                progress="off",
+            )
+
+    result = run(falling_then_rising)
+    assert int(result.state.step) == 12  # evaluations of steps 0, 4, 8 and 12; the best is of 4
+    with loop.open_checkpoints(tmp_path, experiment) as checkpoints:
+        assert checkpoints.all_steps() == (8, 12)
+        target = loop.abstract_state(experiment, Placement.local())
+        assert checkpoints.restore_best(target).step == 8
+        assert checkpoints.restore_latest(target).step == 12
+    # It is over, and stays so: nothing is evaluated, no step is taken.
+    assert int(run(lambda *_: None).state.step) == 12
 
 
 @pytest.fixture(scope="module")
