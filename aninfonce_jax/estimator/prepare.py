@@ -90,6 +90,8 @@ def _by_rule(rule: Any, X: Any, y: Any) -> Source:
         )
     is_sessions = isinstance(X, list | tuple) and np.ndim(X[0] if len(X) else 0) > 1
     given = X if is_sessions else as_array(X)
+    if len(given) < 2 and not is_sessions:
+        raise ValueError("n_samples=1 is too few to make pairs of: at least 2 rows are needed")
     takes = inspect.signature(rule).parameters
     if "labels" in takes:
         if y is None:

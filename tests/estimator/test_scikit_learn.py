@@ -21,7 +21,8 @@ def small(**changes):
     return an.AnInfoNCE(pairs=an.pairs.time_lagged, **(settings | changes))
 
 
-# name of a check -> why it can't pass.
+# Name of a check -> why it can't pass. None, of an estimator with a rule that makes pairs. Without
+# one `fit(X)` is refused, as a pair takes two views, and no check that fits could even begin.
 EXPECTED_FAILURES: dict[str, str] = {}
 
 
