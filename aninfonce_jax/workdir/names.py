@@ -29,6 +29,7 @@ REPORT_LOCK_FILE = "report.lock"
 CHECKPOINT_FOLDER = "checkpoints"
 TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
+FIGURE_ENDINGS = (".png", ".svg")
 PROFILE_FOLDER = "profile"
 # In the name of a checkpoint that Orbax has not finished.
 INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
