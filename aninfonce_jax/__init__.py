@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from aninfonce_jax.dgp.mixing import InvertibleMLP, draw_mixing
     from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
     from aninfonce_jax.dgp.stream import LatentProcess, sample_pairs
+    from aninfonce_jax.diagnosis.diagnose import diagnose
+    from aninfonce_jax.estimator.estimator import AnInfoNCE
+    from aninfonce_jax.estimator.loading import load
+    from aninfonce_jax.estimator.model import TrainedModel
+    from aninfonce_jax.estimator.saved import ModelError
     from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.sharded import over_mesh
@@ -27,13 +32,19 @@ if TYPE_CHECKING:
     from aninfonce_jax.report.report import write_report
     from aninfonce_jax.runs import evaluate, train
     from aninfonce_jax.scores.concentration import block_orthogonality, concentration_error
+    from aninfonce_jax.scores.consistency import run_consistency
+    from aninfonce_jax.scores.dci import dci
+    from aninfonce_jax.scores.disentanglement import infomec, mig, sap
+    from aninfonce_jax.scores.estimates import Estimate
+    from aninfonce_jax.scores.explicitness import explicitness
+    from aninfonce_jax.scores.factor_scores import factor_scores
     from aninfonce_jax.scores.identifiability import (
         linear_r2,
         linear_r2_per_factor,
-        match_factors,
         mcc,
         recovered_map,
     )
+    from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
     from aninfonce_jax.sources import pairs
     from aninfonce_jax.sources.process import ProcessSource
     from aninfonce_jax.sources.source import Examples, Known, Latents, Source
@@ -73,6 +84,11 @@ _HOMES = {
         "LatentProcess",
         "sample_pairs",
     ),
+    "aninfonce_jax.estimator.estimator": ("AnInfoNCE",),
+    "aninfonce_jax.estimator.loading": ("load",),
+    "aninfonce_jax.estimator.model": ("TrainedModel",),
+    "aninfonce_jax.estimator.saved": ("ModelError",),
+    "aninfonce_jax.diagnosis.diagnose": ("diagnose",),
     "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.contrast": (
         "aninfonce_loss",
@@ -93,6 +109,16 @@ _HOMES = {
         "evaluate",
         "train",
     ),
+    "aninfonce_jax.scores.consistency": ("run_consistency",),
+    "aninfonce_jax.scores.dci": ("dci",),
+    "aninfonce_jax.scores.disentanglement": (
+        "infomec",
+        "mig",
+        "sap",
+    ),
+    "aninfonce_jax.scores.estimates": ("Estimate",),
+    "aninfonce_jax.scores.explicitness": ("explicitness",),
+    "aninfonce_jax.scores.factor_scores": ("factor_scores",),
     "aninfonce_jax.scores.concentration": (
         "block_orthogonality",
         "concentration_error",
@@ -100,9 +126,13 @@ _HOMES = {
     "aninfonce_jax.scores.identifiability": (
         "linear_r2",
         "linear_r2_per_factor",
-        "match_factors",
         "mcc",
         "recovered_map",
+    ),
+    "aninfonce_jax.scores.spectra": (
+        "alpha_req",
+        "lidar",
+        "rankme",
     ),
     "aninfonce_jax.sources": ("pairs",),
     "aninfonce_jax.sources.process": ("ProcessSource",),
@@ -125,9 +155,11 @@ _PACKAGES = ("aninfonce_jax", "aninfonce_jax.dgp", "aninfonce_jax.sources")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AnInfoNCE",
     "Box",
     "CheckpointConfig",
     "ConfigError",
+    "Estimate",
     "EvalConfig",
     "Examples",
     "Experiment",
@@ -139,6 +171,7 @@ __all__ = [
     "LinenEncoder",
     "LogConfig",
     "LossOutput",
+    "ModelError",
     "NNXEncoder",
     "Objective",
     "Pairs",
@@ -148,6 +181,8 @@ __all__ = [
     "Real",
     "Source",
     "Sphere",
+    "TrainedModel",
+    "alpha_req",
     "aninfonce_loss",
     "as_encoder",
     "block_orthogonality",
@@ -155,23 +190,33 @@ __all__ = [
     "concentration_error",
     "concentration_values",
     "conditionals",
+    "dci",
+    "diagnose",
     "draw_mixing",
     "evaluate",
+    "explicitness",
+    "factor_scores",
+    "infomec",
     "infonce_loss",
+    "lidar",
     "linear_r2",
     "linear_r2_per_factor",
+    "load",
     "lp_loss",
     "make_optimizer",
     "marginals",
-    "match_factors",
     "mcc",
     "microbatched",
+    "mig",
     "objectives",
     "over_mesh",
     "pairs",
     "products",
+    "rankme",
     "recovered_map",
+    "run_consistency",
     "sample_pairs",
+    "sap",
     "spaces",
     "train",
     "write_report",

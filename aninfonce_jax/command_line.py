@@ -43,6 +43,8 @@ usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
            [--profile=START:STOP]
            [--topology=CHIP:SHAPE,...] [--compiles=N]
            [--coordinator=HOST:PORT --num_processes=N --process_id=I]
+       python -m aninfonce_jax.main embed --workdir=DIR --input=FOLDER|FILE.npy
+           --output=FILE      (more: embed --help)
 
 examples:
   python -m aninfonce_jax.main

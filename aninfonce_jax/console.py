@@ -13,16 +13,22 @@ from aninfonce_jax.cli import printable
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.report.runs import as_number, interval_of
 from aninfonce_jax.report.table import ReadoutRow, readouts_of
+from aninfonce_jax.report.times import shown_phases, time_shares
+from aninfonce_jax.report.wording import format_duration
 from aninfonce_jax.scores.registry import (
     FEATURES,
     MISSING,
     OBJECTIVE,
     ONE_DECIMAL,
+    PHASE_NAMES,
     SCORES,
     STEP,
+    WALL_SECONDS,
+    Form,
 )
 
 _READOUTS_WIDTH = 120
+_WHOLE_PERCENT = Form(0, 100.0, "%")
 
 
 def print_config(runs: Mapping[str, Config]) -> None:
@@ -98,6 +104,32 @@ def print_scores(results: Mapping[str, Mapping[str, Any]]) -> None:
     _print_table(table)
     if found:
         Console().print("±: 95 % interval over test examples; another seed may differ by more.")
+
+
+def print_times(results: Mapping[str, Mapping[str, Any]]) -> None:
+    """Prints where the wall time of each run went, in 80 characters; nothing if none tells.
+
+    Args:
+      results: what `eval.json` holds of each run, by the run's name.
+    """
+    shares = {run: time_shares(scores) for run, scores in results.items()}
+    told = {run: own for run, own in shares.items() if own}
+    if not told:
+        return
+    shown = shown_phases([*told.values()])
+    table = Table(
+        title="where the time went", box=None, title_justify="left",
+        pad_edge=False, padding=(0, 1, 0, 0),
+    )  # fmt: skip
+    table.add_column("run", no_wrap=True)
+    table.add_column("time", justify="right")
+    for phase in shown:
+        table.add_column(PHASE_NAMES[phase].console, justify="right")
+    for run, own in told.items():
+        wall = format_duration(as_number(results[run].get(WALL_SECONDS)))
+        cells = [_WHOLE_PERCENT.value(own[phase]) for phase in shown]
+        table.add_row(Text(printable(run)), wall, *cells)
+    _print_table(table)
 
 
 def print_readouts(rows: Sequence[ReadoutRow]) -> None:

@@ -1,4 +1,4 @@
-"""Files, local or remote, that are written whole or not at all, and read without believing."""
+"""Files, local or remote, that are written whole or not at all, and checked when they are read."""
 
 import contextlib
 import json

@@ -16,7 +16,7 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from aninfonce_jax import command_line
+from aninfonce_jax import command_line, embed
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import (
@@ -47,6 +47,8 @@ def main(argv: list[str]) -> int:
     Args:
       argv: the program's name and its arguments.
     """
+    if argv[1:2] == [embed.COMMAND]:
+        return embed.main(argv[2:])
     if {"-h", "--help", "-help"} & set(argv[1:]):
         print(command_line.help_text())
         return 0
@@ -181,7 +183,8 @@ def _train_and_report(
     require_alike(peers, {name: run.config for name, run in runs.items()}, workdir)
     placements = {name: place(run.config) for name, run in runs.items()}
     print_config({name: run.config for name, run in runs.items()})
-    print(f"work directory: {printable(workdir)}")
+    # At once: a log that is a file would hold it back until the end of the run.
+    print(f"work directory: {printable(workdir)}", flush=True)
     for name, run in runs.items():
         if peers.any("whether to stop", stop.requested):
             raise Preempted(f"stopped before {name} began")
@@ -263,7 +266,7 @@ def _evaluate(
 
 def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
-    from aninfonce_jax.console import print_readouts, print_scores
+    from aninfonce_jax.console import print_readouts, print_scores, print_times
     from aninfonce_jax.report.runs import read_workdir
     from aninfonce_jax.report.table import tabulate
 
@@ -275,6 +278,7 @@ def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
         return complain(f"the table can't be written: {error}", EXIT_FAILED)
     for rows in filter(None, tables):
         print_readouts(rows)
+    print_times(results)
     return _report([*folders.values()], output)
 
 

@@ -33,6 +33,20 @@ need() {
   [ -n "$2" ] || fail "$1 is needed: $3; see --help"
 }
 
+# need_tool NAME WHERE: refuses to begin without a program that is called later.
+need_tool() {
+  command -v "$1" >/dev/null || fail "$1 is not installed here: $2"
+}
+
+# with_storage EXTRAS WORKDIR: prints the extras, with the one that a work directory on gs:// needs.
+with_storage() {
+  case "$2:,$1," in
+    *,gcs,*) printf '%s' "$1" ;;
+    gs://*) printf '%s' "${1:+$1,}gcs" ;;
+    *) printf '%s' "$1" ;;
+  esac
+}
+
 # whole_number FLAG VALUE LEAST: refuses what is no number, or less.
 whole_number() {
   case "$2" in
@@ -137,4 +151,28 @@ pack() {
   else
     tar --exclude=./.venv* --exclude=./runs --exclude=./build -czf "$1" .
   fi || fail "this checkout can't be packed into $1" 1
+}
+
+# read_test_words FILE WORD...: what test.sh and test_oldest.sh are called with; `words` go to pytest.
+read_test_words() {
+  local file="$1" word
+  shift
+  words=() dry=""
+  for word in "$@"; do
+    case "$word" in
+      --dry-run) dry=1 ;;
+      --help) help_of "$file" && exit 0 ;;
+      *) words+=("$word") ;;
+    esac
+  done
+}
+
+# checked COMMAND...: says and runs a command, or prints it only.
+checked() {
+  if [ -n "$dry" ]; then
+    quoted "$@" && echo
+  else
+    echo "running: $(quoted "$@")"
+    "$@"
+  fi
 }

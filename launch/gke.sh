@@ -38,6 +38,7 @@ for word in "$@"; do
     --poll=*) poll="$(value_of "$word")" ;;
     --dry-run) dry=1 ;;
     --help) help_of launch/gke.sh && exit 0 ;;
+    --name | --namespace | --poll) value_of "$word" ;;
     --name=*) name="$(value_of "$word")" && arguments+=("$word") ;;
     --namespace=*) namespace="$(value_of "$word")" && arguments+=("$word") ;;
     *) arguments+=("$word") ;;
@@ -47,6 +48,7 @@ need "a first word" "$what" "submit, render, watch, status, logs or delete"
 need --name "$name" "the name of the JobSet, such as --name=one"
 whole_number --poll "$poll" 0
 
+[ -n "$dry" ] || [ "$what" = render ] || need_tool kubectl "see kubernetes.io/docs/tasks/tools"
 place=("--namespace=$namespace")
 pods=("--selector=jobset.sigs.k8s.io/jobset-name=$name")
 first=("--selector=jobset.sigs.k8s.io/jobset-name=$name,jobset.sigs.k8s.io/job-index=0,batch.kubernetes.io/job-completion-index=0")

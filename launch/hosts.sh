@@ -10,7 +10,8 @@
 #   --folder=DIR       where the package is on the hosts, from the home directory unless it begins
 #                      with a slash (default: aninfonce_jax); one that all share, or one on each
 #   --copy             copy this checkout to the folder on each host first
-#   --extras=LIST      extras to install there, such as gpu (default: none)
+#   --extras=LIST      extras to install there, such as gpu (default: none; gcs is added where
+#                      --workdir is on gs://)
 #   --coordinator=HOST:PORT   where the processes meet (default: the first host, port 8476)
 #   --name=NAME        tells runs on the same hosts apart (default: run)
 #   --restarts=K       start again up to K times without a new checkpoint (default: 3); restarts
@@ -51,6 +52,8 @@ for word in "$@"; do
     --patience=*) patience="$(value_of "$word")" ;;
     --dry-run) dry=1 ;;
     --help) help_of launch/hosts.sh && exit 0 ;;
+    --hosts | --folder | --extras | --coordinator | --name | --restarts | --poll | --grace | --patience)
+      value_of "$word" ;;
     --num_processes* | --process_id*) fail "$word is set by this launcher; leave it out" ;;
     *) arguments+=("$word") ;;
   esac
@@ -81,6 +84,9 @@ case "$workdir" in
   '' | /* | *://*) ;;
   *) fail "--workdir must begin with a slash or name a bucket, so that it is the same on every host; got '$workdir'" ;;
 esac
+extras="$(with_storage "$extras" "$workdir")"
+[ -n "$dry" ] || need_tool ssh "install OpenSSH's client"
+[ -n "$dry" ] || [ -z "$copy" ] || need_tool scp "install OpenSSH's client"
 launch="$(new_launch)"
 
 scratch="$(mktemp -d)"
@@ -171,8 +177,14 @@ make_ready() {
   fi
   if [ -n "$copy" ]; then
     [ -n "$dry" ] || pack "$scratch/checkout.tar.gz"
-    on_all copy_to
-    all_must "copying"
+    # One after the other, as below: in a folder that all share they would tread on each other.
+    for ((number = 0; number < count; number++)); do
+      if [ -n "$dry" ]; then
+        copy_to "$number"
+      elif ! copy_to "$number" >"$scratch/copy" 2>&1; then
+        fail "copying failed on ${all[number]}: $(tail -n 3 "$scratch/copy" | tr '\n' ' ')" 1
+      fi
+    done
   else
     on_all answers
     all_must "looking for the package (--copy brings it there, --folder names another place)"

@@ -13,7 +13,8 @@
 #                    and 134 (default: 0; needs --workdir)
 #   --grace=SECONDS  how long the other processes may take to end after the first that failed,
 #                    before they are ended (default: 120)
-#   --extras=LIST    extras to install, such as gpu or tpu (default: none)
+#   --extras=LIST    extras to install, such as gpu or tpu (default: none; gcs is added where
+#                    --workdir is on gs://)
 #   --dry-run        print the commands and end
 #   --help           this page
 #
@@ -51,6 +52,7 @@ for word in ${arguments[@]+"${arguments[@]}"}; do
   esac
 done
 workdir="$(workdir_in ${arguments[@]+"${arguments[@]}"})"
+extras="$(with_storage "$extras" "$workdir")"
 if [ "$restarts" -gt 0 ]; then need_workdir "$workdir"; fi
 
 program=(python -m aninfonce_jax.main ${arguments[@]+"${arguments[@]}"})

@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Installs what is needed and runs every check: ruff, mypy, shellcheck, the documentation, pytest.
+#
 #   bash launch/test.sh                  all of them
 #   bash launch/test.sh tests/losses     arguments go to pytest
+#
+#   --dry-run   print the commands and end
+#   --help      this page
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . launch/common.sh
-. launch/environment.sh test,docs
-echo "running: ruff"
-python -m ruff check .
-python -m ruff format --check .
-echo "running: mypy"
-python -m mypy
-echo "running: shellcheck"
-shellcheck --external-sources launch/*.sh launch/*.sbatch .ci/run
-echo "running: sphinx"
-python -m sphinx -W --keep-going -q docs build/docs
-echo "running: pytest"
-exec python -m pytest --numprocesses=auto --dist=worksteal "$@"
+read_test_words launch/test.sh "$@"
+checked . launch/environment.sh test,docs
+checked python -m ruff check .
+checked python -m ruff format --check .
+checked python -m mypy
+checked shellcheck --external-sources launch/*.sh launch/*.sbatch .ci/run
+checked python -m sphinx -W --keep-going -q docs build/docs
+checked python -m pytest --numprocesses=auto --dist=worksteal ${words[@]+"${words[@]}"}

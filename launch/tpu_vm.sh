@@ -68,6 +68,8 @@ for word in "$@"; do
     --to=*) to="$(value_of "$word")" ;;
     --dry-run) dry=1 ;;
     --help) help_of launch/tpu_vm.sh && exit 0 ;;
+    --tpu | --zone | --type | --project | --runtime | --slices | --name | --restarts | --wait | --poll | --grace | --patience | --to)
+      value_of "$word" ;;
     --coordinator* | --num_processes* | --process_id*)
       fail "$word is found by the hosts of a slice themselves; leave it out" ;;
     *) arguments+=("$word") ;;
@@ -104,7 +106,10 @@ if [ "$what" = run ]; then
     *) fail "--workdir must be gs://BUCKET/..., or a shared folder that begins with a slash; got '$workdir'" ;;
   esac
 fi
+[ -n "$dry" ] || need_tool gcloud "see cloud.google.com/sdk/docs/install"
 launch="$(new_launch)"
+# What the hosts install: their work directory is in a bucket.
+extras=tpu,gcs
 nodes=("$tpu")
 if [ "$slices" -gt 1 ]; then
   nodes=()
@@ -230,6 +235,13 @@ create_slice() {
         say "the slice was not created: $(tail -n 1 "$scratch/create")"
         refused=$((refused + 1))
         ;;
+      UNKNOWN)
+        # What asking again does not mend; anything else may be the network.
+        if grep -qiE 'credential|auth login|account|permission|denied|not enabled|billing|invalid' "$scratch/error"; then
+          fail "gcloud can't be asked about slice $tpu: $(tail -n 3 "$scratch/error" | tr '\n' ' ')" 1
+        fi
+        [ ! -s "$scratch/error" ] || say "gcloud: $(tail -n 1 "$scratch/error")"
+        ;;
       SUSPENDED | FAILED)
         # A spot slice can't be started again, and its request holds quota until it is deleted.
         if [ "$state" = FAILED ]; then
@@ -268,14 +280,14 @@ copy_to() {
 }
 
 install_on() {
-  on "$1" all "mkdir -p aninfonce_jax && tar -xzf aninfonce_jax.tar.gz -C aninfonce_jax && $(there bash launch/install.sh --extras=tpu --get-python)"
+  on "$1" all "mkdir -p aninfonce_jax && tar -xzf aninfonce_jax.tar.gz -C aninfonce_jax && $(there bash launch/install.sh --extras=$extras --get-python)"
 }
 
 install_all() {
   [ -n "$dry" ] || pack "$scratch/checkout.tar.gz"
   on_nodes copy_to
   nodes_must "copying"
-  say "installing on all hosts"
+  [ -n "$dry" ] || say "installing on all hosts"
   on_nodes install_on
   nodes_must "installing"
 }
@@ -292,7 +304,7 @@ make_ready() {
 }
 
 start_one() {
-  on "$1" all "$(there bash launch/worker.sh start "$name" tpu "$launch" \
+  on "$1" all "$(there bash launch/worker.sh start "$name" "$extras" "$launch" \
     python -m aninfonce_jax.main ${arguments[@]+"${arguments[@]}"})"
 }
 
@@ -300,7 +312,7 @@ start_one() {
 count_start() {
   # shellcheck disable=SC2016 # it is expanded there
   on "${nodes[0]}" 0 "$(there bash -c \
-    '. launch/common.sh && . launch/environment.sh tpu && exec python launch/again.py "$@"' again \
+    '. launch/common.sh && . launch/environment.sh "$1" && shift && exec python launch/again.py "$@"' again "$extras" \
     "--workdir=$workdir" "--launch=$launch" "--restarts=$restarts")"
 }
 
@@ -386,11 +398,16 @@ fetch_logs() {
 
 # at_end: the slice is given back, or it is said that it costs money.
 at_end() {
-  local ended=$?
-  if [ -n "$delete" ]; then
+  local ended=$? state
+  state="$(slice_state)"
+  if [ "$state" = NONE ]; then
+    say "there is no slice $tpu, and none that costs money"
+  elif [ -n "$delete" ]; then
     fetch_logs || true
     give_back
     say "slice $tpu is given back"
+  elif [ "$state" = UNKNOWN ]; then
+    say "slice $tpu may be there, and cost money; look with: bash launch/tpu_vm.sh status $(quoted "--tpu=$tpu" "${place[@]}")"
   else
     say "slice $tpu is still there, and costs money: bash launch/tpu_vm.sh delete $(quoted "--tpu=$tpu" "${place[@]}")"
   fi

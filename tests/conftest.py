@@ -53,6 +53,7 @@ if not hasattr(jax, "enable_x64"):  # before jax 0.8
 import pytest  # noqa: E402
 import tiny_runs  # noqa: E402
 from image_files import write_folder  # noqa: E402
+from shared_folders import make_once  # noqa: E402
 from small_configs import SMALL, SMALL_IMAGES  # noqa: E402
 
 from aninfonce_jax import config as config_lib  # noqa: E402
@@ -76,7 +77,7 @@ def _config_with(base: dict[str, object], changes: dict[str, object]) -> Config:
     return run
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def small_config():
     """Builds the config of a run that takes seconds, with dotted keys changed."""
 
@@ -89,9 +90,8 @@ def small_config():
 @pytest.fixture(scope="session")
 def image_folder(tmp_path_factory):
     """Sixty images of two classes to train on, and twenty to test on."""
-    root = tmp_path_factory.mktemp("images")
-    write_folder(root, {"train": {"a": 30, "b": 30}, "test": {"a": 10, "b": 10}})
-    return root
+    sizes = {"train": {"a": 30, "b": 30}, "test": {"a": 10, "b": 10}}
+    return make_once(tmp_path_factory, "images", lambda folder: write_folder(folder, sizes))
 
 
 def _image_config_with(folder: Path, changes: dict[str, object]) -> Config:
@@ -111,41 +111,43 @@ def image_config(image_folder):
 @pytest.fixture(scope="session")
 def synthetic_runs(tmp_path_factory):
     """Work directories that the loop wrote: AnInfoNCE and InfoNCE, latents and floor known."""
-    base = tmp_path_factory.mktemp("synthetic")
     box = {"source.space": "box", "source.marginal": "uniform"}
-    return [
-        tiny_runs.train(
-            build_experiment(_config_with(SMALL, box | {"objective.kind": kind})),
-            base / kind,
-            f"python -m aninfonce_jax.main --config.objective.kind={kind}",
-        )
-        for kind in ("aninfonce", "infonce")
-    ]
+    kinds = ("aninfonce", "infonce")
+
+    def make(folder: Path) -> None:
+        for kind in kinds:
+            config = _config_with(SMALL, box | {"objective.kind": kind})
+            command = f"python -m aninfonce_jax.main --config.objective.kind={kind}"
+            tiny_runs.train(build_experiment(config), folder / kind, command)
+
+    folder = make_once(tmp_path_factory, "synthetic-runs", make)
+    return [folder / kind for kind in kinds]
 
 
 @pytest.fixture(scope="session")
 def image_runs(tmp_path_factory, image_folder):
     """Work directories that the loop wrote: InfoNCE and AnInfoNCE, classes known."""
-    base = tmp_path_factory.mktemp("images")
-    return [
-        tiny_runs.train(
-            build_experiment(_image_config_with(image_folder, {"objective.kind": kind})),
-            base / kind,
-        )
-        for kind in ("infonce", "aninfonce")
-    ]
+    kinds = ("infonce", "aninfonce")
+
+    def make(folder: Path) -> None:
+        for kind in kinds:
+            config = _image_config_with(image_folder, {"objective.kind": kind})
+            tiny_runs.train(build_experiment(config), folder / kind)
+
+    folder = make_once(tmp_path_factory, "image-runs", make)
+    return [folder / kind for kind in kinds]
 
 
 @pytest.fixture(scope="session")
 def pairs_run(tmp_path_factory):
     """A work directory that the loop wrote of a run of which nothing but pairs is known."""
-    return tiny_runs.train_pairs(tmp_path_factory.mktemp("pairs") / "waves")
+    return make_once(tmp_path_factory, "waves", tiny_runs.train_pairs)
 
 
 @pytest.fixture(scope="session")
 def known_run(tmp_path_factory):
     """A work directory that the loop wrote of a run of which everything is known."""
-    return tiny_runs.train_known(tmp_path_factory.mktemp("known") / "chords")
+    return make_once(tmp_path_factory, "chords", tiny_runs.train_known)
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import struct
 import zlib
 
 import numpy as np
-from image_files import encode, picture
+from image_files import encode, random_image
 from PIL import Image, PngImagePlugin
 
-SIZE = (40, 48)  # height and width of the pictures
+SIZE = (40, 48)  # height and width of the images
 PNG_START = b"\x89PNG\r\n\x1a\n"
 
 
@@ -79,21 +79,21 @@ def forge(data, width, height):
 
 
 def _animated(kind, **options):
-    frames = [Image.fromarray(picture(*SIZE, seed=seed)) for seed in range(3)]
+    frames = [Image.fromarray(random_image(*SIZE, seed=seed)) for seed in range(3)]
     buffer = io.BytesIO()
     frames[0].save(buffer, kind, save_all=True, append_images=frames[1:], **options)
     return buffer.getvalue()
 
 
 def _deep_png():
-    deep = picture(*SIZE, channels=1)[:, :, 0].astype(np.uint16) * 257
+    deep = random_image(*SIZE, channels=1)[:, :, 0].astype(np.uint16) * 257
     buffer = io.BytesIO()
     Image.fromarray(deep).save(buffer, "PNG")
     return buffer.getvalue()
 
 
 def _transparent_palette():
-    image = Image.fromarray(picture(*SIZE)).quantize(64)
+    image = Image.fromarray(random_image(*SIZE)).quantize(64)
     buffer = io.BytesIO()
     image.save(buffer, "PNG", transparency=bytes(range(64)))
     return buffer.getvalue()
@@ -102,13 +102,13 @@ def _transparent_palette():
 def _rotated():
     exif = Image.Exif()
     exif[0x0112] = 6
-    return encode(picture(*SIZE), exif=exif)
+    return encode(random_image(*SIZE), exif=exif)
 
 
 def _with_text():
     info = PngImagePlugin.PngInfo()
     info.add_text("Comment", "a comment " * 100, zip=True)
-    return encode(picture(*SIZE), "PNG", pnginfo=info, icc_profile=bytes(500))
+    return encode(random_image(*SIZE), "PNG", pnginfo=info, icc_profile=bytes(500))
 
 
 def _run_length_bmp():
@@ -124,11 +124,11 @@ def _run_length_bmp():
 
 def sound_images():
     """Returns {what it is: an image that is to be read}."""
-    pixels = picture(*SIZE)
+    pixels = random_image(*SIZE)
     return {
         "JPEG": encode(pixels),
         "JPEG, progressive": encode(pixels, progressive=True),
-        "JPEG, grey": encode(picture(*SIZE, channels=1)),
+        "JPEG, grey": encode(random_image(*SIZE, channels=1)),
         "JPEG, CMYK": encode(pixels, mode="CMYK"),
         "JPEG, restart markers": encode(pixels, restart_marker_blocks=2),
         "JPEG, rotated by EXIF": _rotated(),
@@ -154,7 +154,7 @@ def sound_images():
 
 def refused_files():
     """Returns {what it is: (a file that is not to be read, what is to be said of it)}."""
-    pixels = picture(*SIZE)
+    pixels = random_image(*SIZE)
     postscript = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 48 40\n%%EndComments\nshowpage\n"
     return {
         "GIF": (encode(pixels, "GIF"), "GIF is not read"),
@@ -173,7 +173,7 @@ def refused_files():
         "SVG": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "SVG is not read"),
         "a web page": (b"<!DOCTYPE html><title>404</title>", "HTML is not read"),
         "an archive": (b"PK\3\4" + bytes(50), "zip is not read"),
-        "text": (b"no picture\n", "no known format"),
+        "text": (b"no image\n", "no known format"),
         "zeros": (bytes(5_000), "no known format"),
         "nothing": (b"", "the file is empty"),
     }

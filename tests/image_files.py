@@ -22,7 +22,7 @@ def real(name):
     return path
 
 
-def picture(height, width, seed=0, channels=3):
+def random_image(height, width, seed=0, channels=3):
     """Returns smooth pixels, uint8 [height, width, channels], different for every seed."""
     rng = np.random.default_rng(seed)
     coarse = rng.integers(0, 256, (4, 4, channels), dtype=np.uint8)
@@ -49,7 +49,7 @@ def write_folder(root, layout, size=16):
             folder = Path(root) / split / name
             folder.mkdir(parents=True)
             for number in range(count):
-                data = encode(picture(size, size, seed=len(written)))
+                data = encode(random_image(size, size, seed=len(written)))
                 (folder / f"{number}.JPEG").write_bytes(data)
                 written[f"{split}/{name}/{number}.JPEG"] = data
     return written

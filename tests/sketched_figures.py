@@ -1,6 +1,6 @@
 """Figures that are written and not drawn, for tests that need a thousand reports.
 
-Rendering takes most of the time of a report. What stands in for a picture here is a digest of
+Rendering takes most of the time of a report. What stands in for an image here is a digest of
 what would be in it: the same data still give the same files, and other data others.
 """
 

@@ -3,8 +3,9 @@ from rich.cells import cell_len
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.console import print_config, print_readouts, print_scores
+from aninfonce_jax.console import print_config, print_readouts, print_scores, print_times
 from aninfonce_jax.report.table import table_rows
+from aninfonce_jax.scores import registry
 
 SGD = {"kind": "sgd", "momentum": 0.5}
 
@@ -127,3 +128,33 @@ def test_scores_leave_out_what_no_run_has(capsys, monkeypatch):
     assert "1.000" in text
     assert "interval" not in text
     assert "MCC" not in text
+
+
+def test_where_the_time_went_fits_into_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    phases = dict(zip(registry.PHASES, (600.0, 50, 30, 20, 10, 5, 200, 85), strict=True))
+    seconds = {registry.phase_key(phase): own for phase, own in phases.items()}
+    told = seconds | {registry.WALL_SECONDS: 1000.0}
+    print_times({"aninfonce_no_l2": told, "infonce": {"step": 3}})
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(cell_len, lines)) <= 80
+    assert [line.split() for line in lines[1:]] == [
+        ["run", "time", *(name.console for name in registry.PHASE_NAMES.values())],
+        [
+            "aninfonce_no_l2",
+            *["16", "min", "40", "s"],
+            "60%",
+            "5%",
+            "3%",
+            "2%",
+            "1%",
+            "0%",
+            "20%",
+            "8%",
+        ],
+    ]
+
+
+def test_runs_that_do_not_tell_their_time_print_none(capsys):
+    print_times({"a": {"step": 3}})
+    assert capsys.readouterr().out == ""

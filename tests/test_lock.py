@@ -78,18 +78,21 @@ def test_a_second_hold_in_the_same_process_is_refused_too(path):
         pass
 
 
-def test_patience_waits_for_the_release(path):
-    held = threading.Event()
+def test_patience_waits_for_the_release(path, monkeypatch):
+    held, waited_for = threading.Event(), threading.Event()
 
-    def briefly():
+    def until_waited_for():
         with hold(path):
             held.set()
-            time.sleep(0.2)
+            assert waited_for.wait(30)
 
-    thread = threading.Thread(target=briefly)
+    thread = threading.Thread(target=until_waited_for)
     thread.start()
     held.wait()
+    sleep = time.sleep
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: (waited_for.set(), sleep(seconds)))
     with hold(path, patience=30):
+        assert waited_for.is_set()
         thread.join()
 
 

@@ -47,7 +47,7 @@ NORMAL = [
     "--config.source.conditional=normal",
 ]
 
-DURATION = re.compile(r"\d+ s(?=</td>)")
+TIMES = re.compile(r'\d+ s(?=</td>)|<figure id="time">.*?</figure>', re.DOTALL)
 
 
 def run(*arguments):
@@ -158,6 +158,7 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     assert "train.batch_size" in text
     assert "report.html" in text
     assert "±: 95 % interval" in text
+    assert text.index("where the time went") < text.index("report: ")
     page = (tmp_path / "report.html").read_text()
     assert "AnInfoNCE" in page
     commands = {
@@ -185,7 +186,7 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     assert run("--mode=report", f"--workdir={tmp_path}") == 0
     again = (tmp_path / "report.html").read_text()
     # An evaluation of a checkpoint knows the duration up to it.
-    assert DURATION.sub("", again) == DURATION.sub("", page)
+    assert TIMES.sub("", again) == TIMES.sub("", page)
     capsys.readouterr()
     one = f"--workdir={tmp_path / 'infonce'}"
     assert run("--mode=eval", one, "--config.train.steps=9") == 2

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import tensorflow_datasets as tfds
-from image_files import encode, picture, write_cifar10, write_folder, write_mnist
+from image_files import encode, random_image, write_cifar10, write_folder, write_mnist
 
 from aninfonce_jax.data import prepare as prepare_lib
 from aninfonce_jax.data import recipes
@@ -187,9 +187,9 @@ sys.exit(main(sys.argv))
 """
 
 
-def test_a_picture_that_takes_too_much_memory_is_refused_until_more_is_allowed(tmp_path, capsys):
+def test_an_image_that_takes_too_much_memory_is_refused_until_more_is_allowed(tmp_path, capsys):
     write_folder(tmp_path / "ants", {"train": {"a": 2}})
-    large = encode(picture(800, 900), "WEBP", method=0)
+    large = encode(random_image(800, 900), "WEBP", method=0)
     (tmp_path / "ants" / "train" / "a" / "large.webp").write_bytes(large)
     arguments = ["folder", f"--from={tmp_path / 'ants'}", f"--to={tmp_path / 'out'}"]
     assert run(*arguments, "--decode_mib=4") == 2

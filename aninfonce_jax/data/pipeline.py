@@ -33,8 +33,8 @@ from aninfonce_jax.types import Array
 # Of a training stream, in batches; 60 years at one per second.
 _ENDLESS = 2**31 - 1
 _SHARED_MEMORY = Path("/dev/shm")
-# What Grain says of one.
-_DEAD_WORKER = "Worker process was terminated unexpectedly"
+# What Grain says of one; before it come "Worker process", or its number in older versions.
+_DEAD_WORKER = "was terminated unexpectedly"
 
 
 @jax.tree_util.register_dataclass

@@ -55,6 +55,8 @@ def per_factor(name: str, value: ArrayLike, dim: int) -> None:
     Raises:
       ValueError: it has another shape.
     """
+    if not hasattr(value, "shape") and concrete(value) is None:
+        return
     shape = np.shape(value)
     if shape != (dim,):
         raise ProcessError(f"{name} must have one value per factor, [{dim}], got shape {shape}.")

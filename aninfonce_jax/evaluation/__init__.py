@@ -1,1 +1,1 @@
-"""What an encoder recovered, and the report of it."""
+"""Which scores a run gets, by what its source knows about the pairs."""

@@ -29,7 +29,9 @@ def as_array(name: str, value: ArrayLike) -> Array:
       TypeError: what is no array of numbers, such as a string or rows of unequal length.
     """
     try:
-        return jnp.asarray(value)
+        # A number beyond float32 becomes infinite, of which old versions of jax also warn.
+        with np.errstate(over="ignore"):
+            return jnp.asarray(value)
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(
             f"{name} must be an array of numbers, got a {type(value).__name__} that can't be "

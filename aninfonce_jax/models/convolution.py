@@ -1,4 +1,4 @@
-"""Convolution and pooling as everywhere, but for a CPU in a form that is faster there.
+"""Convolution and pooling, which on a CPU are computed in another form that is faster there.
 
 Which form is taken is decided when a program is lowered, for the platform it is lowered for;
 TPUs and GPUs get XLA's own operations, also where a CPU compiles for them.

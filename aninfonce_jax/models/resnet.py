@@ -62,7 +62,7 @@ def _keep(primitive: Primitive, *args: Any, **params: Any) -> bool:
 
     Not kept are norms and activations, which cost next to nothing, and the last convolution:
     a bottleneck's has a quarter of its work and two thirds of its output. The sums of the
-    norms are kept, as they are small, and dear: they run over whole maps and all devices.
+    norms are kept: they are small, and to compute them again goes over whole maps and all devices.
     """
     return primitive is reduce_sum_p or bool(_keep_inner_conv(primitive, *args, **params))
 

@@ -189,8 +189,8 @@ def _inline_svg(figure: Figure, salt: str) -> str:
 def _save(figure: Figure, title: str, keys: Sequence[Key], stem: AnyPath) -> None:
     """Writes the image of all runs, on white, as PNG and SVG."""
     figure.suptitle(title, fontsize=12, fontweight="bold")
-    handles = [_legend_handle(key) for key in keys]
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4))
+    if handles := [_legend_handle(key) for key in keys]:
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4))
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out; savefig would do it again for each format
     formats: dict[str, dict[str, Any]] = {

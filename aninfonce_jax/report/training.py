@@ -12,7 +12,8 @@ from aninfonce_jax.report.page_tables import Note, make_table, score_columns
 from aninfonce_jax.report.panels import Chart, Drawing, Key, panel_chart
 from aninfonce_jax.report.runs import WorkDir
 from aninfonce_jax.report.section import Section
-from aninfonce_jax.report.training_figures import Losses, draw_loss
+from aninfonce_jax.report.times import shown_phases, time_shares
+from aninfonce_jax.report.training_figures import Losses, draw_loss, draw_time
 from aninfonce_jax.report.wording import format_duration, format_of, format_steps
 from aninfonce_jax.scores.registry import (
     DATA_WAIT_SHARE,
@@ -20,10 +21,13 @@ from aninfonce_jax.scores.registry import (
     LOSS,
     LOSS_FLOOR,
     MISSING,
+    PEAK_MEMORY,
     PERCENT,
+    PHASE_NAMES,
     SECONDS,
     STEP,
     UNREADABLE,
+    WALL_SECONDS,
     scores_of,
 )
 
@@ -43,12 +47,16 @@ def training_section(page: Comparison, folder: AnyPath) -> Section:
             Note("training", "examples/s", _examples_per_second),
             Note("training", "waiting", _waiting),
         ]
-    chart = _loss_chart(page, folder)
+    if any(run.has(PEAK_MEMORY) for run in page.runs):
+        notes.append(Note("training", "device memory", _peak_memory))
+    charts = [_loss_chart(page, folder)]
+    if any(time_shares(run.final) for run in page.runs):
+        charts.append(_time_chart(page, folder))
     return Section(
         "training",
         page,
         make_table(page, score_columns(scores_of("training"), page.runs), notes),
-        {chart.name: chart},
+        {chart.name: chart for chart in charts},
         {
             "is_fed": is_fed,
             "has_floor": any(run.has(LOSS_FLOOR.key) for run in page.runs),
@@ -70,6 +78,35 @@ def _examples_per_second(run: WorkDir) -> str:
 
 def _waiting(run: WorkDir) -> str:
     return PERCENT.value(_median(run, DATA_WAIT_SHARE))
+
+
+def _peak_memory(run: WorkDir) -> str:
+    value = run.number(PEAK_MEMORY)
+    return f"{value / 2**30:.1f} GiB" if math.isfinite(value) else MISSING
+
+
+def _time_chart(page: Comparison, folder: AnyPath) -> Chart:
+    shares = [time_shares(entry.run.final) for entry in page.entries]
+    shown = shown_phases(shares)  # the same in every panel, so that runs can be compared
+    drawings = [
+        Drawing(
+            entry.label,
+            _time_note(entry.run),
+            functools.partial(
+                draw_time, shares={PHASE_NAMES[phase].label: own[phase] for phase in shown if own}
+            ),
+        )
+        for entry, own in zip(page.entries, shares, strict=True)
+    ]
+    return panel_chart("time", "Where the time went", [], drawings, folder)
+
+
+def _time_note(run: WorkDir) -> str:
+    shares = time_shares(run.final)
+    if not shares:
+        return ""
+    wall = format_duration(run.number(WALL_SECONDS))
+    return f"{PERCENT.value(shares['steps'])} of {wall} in training steps"
 
 
 def _unreadable(page: Comparison) -> list[str]:

@@ -1,7 +1,7 @@
-"""How training went: the panel of the loss, drawn from plain arrays onto given axes."""
+"""How training went: loss and time, drawn from plain arrays onto given axes."""
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -11,10 +11,12 @@ from aninfonce_jax.report.figures import (
     DASHED,
     Drawn,
     finite,
+    percent_axis,
     point_marker,
     say_nothing_recorded,
     step_axis,
 )
+from aninfonce_jax.scores.registry import PERCENT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,3 +62,27 @@ def draw_loss(ax: Axes, run: Losses, runs: Sequence[Losses]) -> None:
         say_nothing_recorded(ax, "no loss was recorded")
     ax.set_ylabel("loss")
     step_axis(ax, run.train_steps, run.eval_steps)
+
+
+def draw_time(ax: Axes, shares: Mapping[str, float]) -> None:
+    """A bar for each thing that wall time went to.
+
+    Args:
+      ax: where to draw.
+      shares: of all wall time, by name, top to bottom; the first one is what a run is for.
+    """
+    if not shares:
+        say_nothing_recorded(ax, "no times were recorded")
+        return
+    names = list(shares)
+    values = [*shares.values()]
+    colors = [COLORS["content"], *[COLORS["muted"]] * (len(names) - 1)]
+    bars = ax.barh(range(len(names)), values, color=colors, height=0.65)
+    ax.bar_label(bars, [PERCENT.value(value) for value in values], padding=3)
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.grid(axis="y", visible=False)
+    ax.set_xlim(0, 1.2)  # room for the label of a full bar
+    percent_axis(ax, "x")
+    ax.set_xticks([0, 0.25, 0.5, 0.75, 1.0])
+    ax.set_xlabel("share of wall time")

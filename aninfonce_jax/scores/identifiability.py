@@ -160,27 +160,6 @@ def mcc_with_interval(
     return score, interval
 
 
-def match_factors(
-    latents: npt.ArrayLike,
-    features: npt.ArrayLike,
-    method: Literal["pearson", "spearman"] = "pearson",
-) -> npt.NDArray[np.intp]:
-    """Returns for each latent factor the index of the feature that `mcc` matches, [dim].
-
-    `features[:, match_factors(latents, features)]` is in the order of the latents.
-
-    Raises:
-      ValueError: as `mcc`, and if there are fewer features than factors.
-    """
-    correlations = _absolute_correlations(latents, features, method)
-    factors, count = correlations.shape
-    if count < factors:
-        raise ValueError(
-            f"every factor needs a feature of its own, got {factors} factors and {count} features"
-        )
-    return optimize.linear_sum_assignment(correlations, maximize=True)[1]
-
-
 # --- Shared pieces ---
 
 

@@ -6,7 +6,7 @@ The one home of these for the console, the tables, the report and its sentences.
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from aninfonce_jax.scores.intervals import Interval, is_above
 
@@ -182,6 +182,25 @@ Phase = Literal[
     "steps", "input", "compile", "evaluation", "checkpoint", "setup", "repeated", "away"
 ]
 PHASES: tuple[Phase, ...] = get_args(Phase)
+
+
+class PhaseName(NamedTuple):
+    """What a phase is called: in words, and over a narrow column of the console."""
+
+    label: str
+    console: str
+
+
+PHASE_NAMES: dict[Phase, PhaseName] = {
+    "steps": PhaseName("training steps", "steps"),
+    "input": PhaseName("waiting for data", "input"),
+    "compile": PhaseName("compiling", "compile"),
+    "evaluation": PhaseName("evaluation", "scoring"),
+    "checkpoint": PhaseName("checkpoints", "saving"),
+    "setup": PhaseName("setting up", "set-up"),
+    "repeated": PhaseName("steps done again", "again"),
+    "away": PhaseName("not running", "away"),
+}
 
 
 def phase_key(phase: Phase) -> str:

@@ -44,7 +44,7 @@ from aninfonce_jax.files import remove
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.training import checksums
-from aninfonce_jax.training.checkpoint_reader import JSON, RECORD, STATE, CheckpointReader
+from aninfonce_jax.training.checkpoint_reader import JSON, CheckpointReader
 from aninfonce_jax.training.leftovers import interrupted_saves, set_aside
 from aninfonce_jax.training.orbax_quirks import (
     plain_path,
@@ -60,6 +60,7 @@ from aninfonce_jax.training.saved_trees import (
     snapshot,
 )
 from aninfonce_jax.types import PyTree
+from aninfonce_jax.workdir import RECORD_FOLDER, STATE_FOLDER
 
 __all__ = ["CheckpointError", "Checkpoints", "Restored"]
 
@@ -197,8 +198,8 @@ class Checkpoints:
                 step,
                 args=ocp.args.Composite(
                     **{
-                        STATE: ocp.args.StandardSave(copy),
-                        RECORD: ocp.args.JsonSave(checksums.protect(record)),
+                        STATE_FOLDER: ocp.args.StandardSave(copy),
+                        RECORD_FOLDER: ocp.args.JsonSave(checksums.protect(record)),
                     }
                 ),
                 force=True,
@@ -222,6 +223,16 @@ class Checkpoints:
             "list the checkpoints", lambda: sorted(self.all_steps(), reverse=True)
         )
         return self._restore_first(steps, target)
+
+    def restore_best(self, target: PyTree) -> Restored | None:
+        """Returns the checkpoint with the best score that is whole; else as `restore_latest`."""
+        self.wait()
+
+        def order() -> list[int]:
+            ranked = self._ranked()
+            return ranked + sorted(set(self.all_steps()) - set(ranked), reverse=True)
+
+        return self._restore_first(self._peers.by_first("rank the checkpoints", order), target)
 
     @property
     def latest_step(self) -> int | None:

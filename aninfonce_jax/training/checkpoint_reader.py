@@ -16,14 +16,9 @@ from aninfonce_jax.training import checksums
 from aninfonce_jax.training.orbax_quirks import one_line
 from aninfonce_jax.training.saved_trees import CheckpointError, check_layout, named_leaves
 from aninfonce_jax.types import PyTree
+from aninfonce_jax.workdir import RECORD_FILE, RECORD_FOLDER, STATE_FOLDER
 
 JSON = Any
-
-# The two items of a checkpoint.
-STATE = "state"
-RECORD = "record"
-# As Orbax calls the file of an item of JSON.
-_RECORD_FILE = "metadata"
 
 # The ending that the folder of a checkpoint gets which is not used, and why it is not.
 Problem = tuple[str, str]
@@ -53,7 +48,7 @@ class CheckpointReader:
     def record(self, step: int) -> dict[str, Any]:
         """Returns the record of a step, whose digest it is checked by."""
         # Not by Orbax's manager, which makes all processes wait for each other at every read.
-        path = self._directory / str(step) / RECORD / _RECORD_FILE
+        path = self._directory / str(step) / RECORD_FOLDER / RECORD_FILE
         return checksums.unprotect(json.loads(path.read_bytes()))
 
     def check_origin(self, record: Mapping[str, Any], step: int) -> None:
@@ -96,7 +91,7 @@ class CheckpointReader:
             # As above: one process that can't read must not leave the others waiting.
             with contextlib.closing(ocp.StandardCheckpointHandler()) as handler:
                 arrays = handler.restore(
-                    self._plain / str(step) / STATE, args=ocp.args.StandardRestore(stored)
+                    self._plain / str(step) / STATE_FOLDER, args=ocp.args.StandardRestore(stored)
                 )
             if self._placement.is_first:
                 _check_digests(record["sha256"], arrays)

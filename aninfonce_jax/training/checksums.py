@@ -10,8 +10,7 @@ import numpy as np
 
 from aninfonce_jax.files import files_below, write_bytes
 from aninfonce_jax.remote import AnyPath
-
-SEAL = "SHA256SUMS"
+from aninfonce_jax.workdir import SEAL_FILE
 
 
 class DamagedError(Exception):
@@ -51,33 +50,33 @@ def _digest_files(folder: AnyPath) -> dict[str, str]:
     return {
         f"{path}".removeprefix(f"{folder}/"): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files_below(folder)
-        if not path.name.startswith(SEAL)
+        if not path.name.startswith(SEAL_FILE)
     }
 
 
 def write_seal(folder: AnyPath) -> None:
     """Writes the digests of all files of a folder into it, as `sha256sum` would."""
     lines = [f"{digest}  {name}\n" for name, digest in _digest_files(folder).items()]
-    write_bytes(folder / SEAL, "".join(lines).encode())
+    write_bytes(folder / SEAL_FILE, "".join(lines).encode())
 
 
 def check_seal(folder: AnyPath) -> None:
     """Raises DamagedError if a file differs from the seal, is missing, or was added."""
     try:
-        text = (folder / SEAL).read_text()
+        text = (folder / SEAL_FILE).read_text()
     except FileNotFoundError:
         return  # killed before it was sealed: the record tells
     sealed = {}
     for line in text.splitlines():
         digest, _, name = line.partition("  ")
         if not name:
-            raise DamagedError(f"file {SEAL} is cut off")
+            raise DamagedError(f"file {SEAL_FILE} is cut off")
         sealed[name] = digest
     found = _digest_files(folder)
     for name in sorted(sealed.keys() | found.keys()):
         if name not in found:
             raise DamagedError(f"file {name} is missing")
         if name not in sealed:
-            raise DamagedError(f"file {name} is not listed in {SEAL}")
+            raise DamagedError(f"file {name} is not listed in {SEAL_FILE}")
         if sealed[name] != found[name]:
             raise DamagedError(f"file {name} does not match its checksum")

@@ -1,4 +1,4 @@
-"""A run as plain objects: what it learns from, with, by what and how."""
+"""A run as plain objects: source, encoder, objective, optimiser, and how long and how often."""
 
 import dataclasses
 import functools
@@ -22,7 +22,10 @@ from aninfonce_jax.types import Array, Pairs, PyTree, Weights
 from aninfonce_jax.workdir import MADE_IN_CODE
 
 # What a work directory records of an experiment that no config made.
-_RECORDED = ("name", "seed", "steps", "batch_size", "microbatches", "ema_decay", "settings")
+_RECORDED = (
+    *("name", "seed", "steps", "batch_size", "microbatches", "ema_decay", "patience"),
+    "settings",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,6 +48,8 @@ class Experiment:
       steps_per_dispatch: steps compiled into one call to the device, where nothing is fed.
       microbatches: parts in which the batch is encoded, for memory.
       ema_decay: of the averaged weights that are evaluated; 0: the latest are.
+      patience: evaluations without a better one after which the run ends before its last step;
+        0: it goes on to the end.
       evaluation: when and how to score.
       checkpoint: when to save, and how much to keep.
       log: where metrics go.
@@ -66,6 +71,7 @@ class Experiment:
     steps_per_dispatch: int = 50
     microbatches: int = 1
     ema_decay: float = 0.0
+    patience: int = 0
     evaluation: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)

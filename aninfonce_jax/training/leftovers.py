@@ -1,4 +1,4 @@
-"""What is found among checkpoints that is none to be used: halves of saves, and the damaged."""
+"""Folders among the checkpoints that are not used: interrupted saves, and damaged checkpoints."""
 
 from aninfonce_jax.files import move
 from aninfonce_jax.remote import AnyPath, RemotePath

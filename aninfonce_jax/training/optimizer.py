@@ -1,4 +1,4 @@
-"""The optimiser: one recipe for the encoder, learning rates of their own for Λ̂ and axes."""
+"""The optimiser: one recipe for the encoder; Λ̂ and a rotation have learning rates of their own."""
 
 from typing import Any, Literal
 
@@ -84,8 +84,9 @@ def _groups(params: PyTree) -> PyTree:
     """Names the transform of each leaf."""
 
     def group(path: tuple[Any, ...], _: Any) -> str:
-        names = [entry.key for entry in path]
-        return "rotation" if ROTATION in names else names[0]
+        # Below the two groups the params may be any tree, of lists or objects too.
+        names = [getattr(entry, "key", None) for entry in path]
+        return "rotation" if ROTATION in names else str(names[0])
 
     return jax.tree_util.tree_map_with_path(group, params)
 

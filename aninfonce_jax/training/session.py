@@ -159,7 +159,7 @@ class Session:
             self.tools.progress.status("compiling the training step, once")
         self.tools.clock.enter("steps")
         stops = False
-        while step < last and not stops:
+        while step < last and not stops and not self._gives_up():
             count = self.tools.profile.limit(step, next_look(step, experiment)) - step
             self.tools.profile.before(step, state)
             peers.at(TRAINING, step, count)
@@ -180,7 +180,7 @@ class Session:
             self.interval.settle(metrics, count)
             if self._is_due(step, experiment.evaluation.every):
                 self._evaluate(step, state)
-            if self._is_due(step, experiment.checkpoint.every):
+            if self._is_due(step, experiment.checkpoint.every) or self._gives_up():
                 self._save(step, state)
             peers.check()
             stops = self.agreement(self.tools.stop.requested, self.tools.feed.unreadable)
@@ -202,6 +202,18 @@ class Session:
         if self.peers.any("whether to stop", self.tools.stop.requested):
             raise Preempted(message)
 
+    def _gives_up(self) -> bool:
+        """Whether evaluations have not become better for as long as the run has patience.
+
+        By the evaluations alone, which a checkpoint holds: a run that is resumed ends where it
+        would have ended.
+        """
+        patience, goodness = self.experiment.patience, [*map(registry.goodness, self.history)]
+        # Of evaluations that tell nothing, which are NaN, neither comes true.
+        return 0 < patience < len(goodness) and (
+            max(goodness[:-patience]) >= max(goodness[-patience:])
+        )
+
     def _is_due(self, step: int, every: int) -> bool:
         return step % every == 0 or step == self.experiment.steps
 
@@ -218,14 +230,14 @@ class Session:
     def _read_scores(self, step: int) -> tuple[str, Sequence[str]]:
         """Returns what is wrong with the scores of a step, and what they warn of."""
         found = workdir_lib.read_eval(self.workdir, self.run_hash)
-        if not found.problem and found.scores.get("step") != step:
+        if not found.problem and found.scores.get(registry.STEP) != step:
             return f"{workdir_lib.EVAL_FILE} is not of step {step}", ()
-        return found.problem, found.scores.get("warnings", ())
+        return found.problem, found.scores.get(registry.WARNINGS, ())
 
     def _require_end(self, step: int) -> None:
         """Raises UnfinishedError unless the last step was reached, evaluated and saved."""
-        last = self.experiment.steps
-        evaluated, saved = self.history[-1]["step"], self.tools.checkpoints.latest_step
+        last = step if self._gives_up() else self.experiment.steps
+        evaluated, saved = self.history[-1][registry.STEP], self.tools.checkpoints.latest_step
         if not step == evaluated == saved == last:
             raise UnfinishedError(
                 f"the run in {self.workdir} is not complete: of {last} steps it reached {step}, "
@@ -241,7 +253,7 @@ class Session:
         # Looks at the row before, which is there already, so that the device is not kept waiting.
         if self._unchecked is not None and not np.isfinite(self._unchecked):
             self._require_progress(step, state)
-        self._unchecked = means["loss"]
+        self._unchecked = means[registry.LOSS.key]
         self.interval.clear()
         self.tools.progress.update(
             step, loss=self.interval.known_loss() if self.tools.progress.due else None
@@ -265,14 +277,16 @@ class Session:
             self.tools.progress.status("scoring the trained network")
         with self.tools.progress.pause():
             self.peers.at("evaluating", step)
-            scores = {"step": step, **self.tools.evaluate()(state.evaluated, full=full)}
+            scores = {registry.STEP: step, **self.tools.evaluate()(state.evaluated, full=full)}
         if step == 0:
             self.untrained = _of_untrained(scores)
-            scores.pop("warnings", None)  # nobody expects an untrained network to know anything
+            scores.pop(
+                registry.WARNINGS, None
+            )  # nobody expects an untrained network to know anything
         elif self.untrained is not None:
-            scores["untrained"] = self.untrained
+            scores[registry.UNTRAINED] = self.untrained
         row = {name: value for name, value in scores.items() if name not in registry.DETAILS}
-        if not self.history or self.history[-1]["step"] < step:
+        if not self.history or self.history[-1][registry.STEP] < step:
             self.history.append(row)
             values = {name: value for name, value in row.items() if name != registry.STEP}
             self.tools.writer.write(step, "eval", values, self._measures)
@@ -294,7 +308,7 @@ class Session:
         loss = self.interval.known_loss() if step > 0 else None
         self.tools.progress.update(step, shown, loss=loss, force=True)
         if step < self.experiment.steps:  # at the end it is said in any case
-            self._warn_once(scores.get("warnings", ()))
+            self._warn_once(scores.get(registry.WARNINGS, ()))
 
     def _warn_once(self, warnings: Sequence[str]) -> None:
         """Says what is wrong with the network, but not at every evaluation again."""
@@ -345,6 +359,6 @@ class Session:
 def _of_untrained(scores: Mapping[str, Any]) -> dict[str, Any] | None:
     """Returns what later evaluations repeat of the first, with intervals; None if nothing."""
     kept = {name: scores[name] for name in registry.OF_UNTRAINED if name in scores}
-    found = scores.get("intervals", {})
+    found = scores.get(registry.INTERVALS, {})
     own = {name: found[name] for name in kept if name in found}
-    return {**kept, "intervals": own} if kept else None
+    return {**kept, registry.INTERVALS: own} if kept else None

@@ -31,6 +31,12 @@ TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
 FIGURE_ENDINGS = (".png", ".svg")
 PROFILE_FOLDER = "profile"
+# In a checkpoint: its arrays, what is kept beside them, and the digests of all its files.
+STATE_FOLDER = "state"
+RECORD_FOLDER = "record"
+SEAL_FILE = "SHA256SUMS"
+# As Orbax calls the file of an item of JSON.
+RECORD_FILE = "metadata"
 # In the name of a checkpoint that Orbax has not finished.
 INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
 # In a checkpoint that Orbax has finished where nothing can be renamed.

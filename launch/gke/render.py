@@ -13,7 +13,11 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
-import jinja2
+try:
+    import jinja2
+except ModuleNotFoundError:
+    hint = "install it, or set PYTHON to a Python that has it, such as .venv/bin/python"
+    sys.exit(f"aninfonce_jax: {sys.executable} has no jinja2, to make manifests with: {hint}")
 
 # Kind of TPU: value of the node label, and chips of a host of a slice with several hosts.
 TPUS = {
@@ -84,11 +88,13 @@ def _problem(given: argparse.Namespace, words: list[str]) -> str:
         return f"--workdir must be gs://BUCKET/... or begin with a slash; got {given.workdir!r}"
     if bool(given.tpu) == bool(given.gpu):
         return "one of --tpu and --gpu is needed, such as --tpu=v6e --topology=4x4"
-    if given.tpu and not re.fullmatch(r"\d+(x\d+){1,2}", given.topology):
+    if given.tpu and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", given.topology):
         return f"--topology must be such as 4x4 or 2x2x4; got {given.topology!r}"
     for name in ("slices", "gpus", "nodes", "grace"):
         if getattr(given, name) < 1:
             return f"--{name} must be at least 1; got {getattr(given, name)}"
+    if given.chips < 0 or given.restarts < 0:
+        return "--chips and --restarts can't be negative"
     if given.tpu and _chips(given) % _host_chips(given):
         return f"{_chips(given)} chips of --topology={given.topology} are no whole hosts"
     ours = "--(coordinator|num_processes|process_id)"

@@ -1,4 +1,4 @@
-"""Image folders that hold anything but sound pictures: a line for each, and always an end."""
+"""Image folders that hold anything but sound images: a line for each, and always an end."""
 
 import os
 import socket
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from hostile_images import refused_files
-from image_files import encode, picture, write_folder
+from image_files import encode, random_image, write_folder
 
 from aninfonce_jax.cli import printable
 from aninfonce_jax.data.datasets import ImageFolder
@@ -51,11 +51,11 @@ BAD_FILES = {
     "empty.jpg": (Path.touch, "the file is empty"),
     "huge.jpg": (make_huge, f"may have {MAX_FILE_BYTES:,} bytes"),
     "scan.tif": (
-        lambda path: path.write_bytes(encode(picture(9, 9), "TIFF")),
+        lambda path: path.write_bytes(encode(random_image(9, 9), "TIFF")),
         "TIFF is not read, expected JPEG, PNG, WebP or BMP; convert the file",
     ),
     "moving.gif": (
-        lambda path: path.write_bytes(encode(picture(9, 9), "GIF")),
+        lambda path: path.write_bytes(encode(random_image(9, 9), "GIF")),
         "GIF is not read",
     ),
     "postscript.jpg": (
@@ -67,7 +67,7 @@ BAD_FILES = {
     "\u202egpj.exe.jpg": (Path.touch, r"\u202egpj.exe.jpg: "),
     os.fsdecode(b"caf\xe9.jpg"): (Path.touch, r"caf\xe9.jpg: "),
 }
-# These are none of the pictures of a class, whatever they hold.
+# These are none of the images of a class, whatever they hold.
 PASSED_OVER = (".DS_Store", "._0.jpg", ".hidden.jpg", "Thumbs.db", "desktop.ini", "notes.txt")
 
 
@@ -76,21 +76,21 @@ def is_printable(text):
 
 
 @pytest.fixture
-def pictures(tmp_path):
-    write_folder(tmp_path / "pictures", {"train": {"a": SOUND, "b": 2}}, size=8)
-    return tmp_path / "pictures"
+def images(tmp_path):
+    write_folder(tmp_path / "images", {"train": {"a": SOUND, "b": 2}}, size=8)
+    return tmp_path / "images"
 
 
-def prepare(pictures, *flags):
-    to = pictures.parent / "to"
-    return main(["prepare", "folder", f"--from={pictures}", f"--to={to}", "--progress=off", *flags])
+def prepare(images, *flags):
+    to = images.parent / "to"
+    return main(["prepare", "folder", f"--from={images}", f"--to={to}", "--progress=off", *flags])
 
 
 @pytest.mark.parametrize("name", BAD_FILES, ids=ascii)
-def test_a_file_that_is_no_picture_is_named(pictures, name, capsys):
+def test_a_file_that_is_no_image_is_named(images, name, capsys):
     make, message = BAD_FILES[name]
-    make(pictures / "train" / "a" / name)
-    assert prepare(pictures) == 2
+    make(images / "train" / "a" / name)
+    assert prepare(images) == 2
     out, err = capsys.readouterr()
     assert message in err
     assert err.startswith("aninfonce_jax: ")
@@ -99,14 +99,14 @@ def test_a_file_that_is_no_picture_is_named(pictures, name, capsys):
     assert out == ""
 
 
-def test_the_command_ends_and_lists_all_that_it_leaves_out(pictures):
+def test_the_command_ends_and_lists_all_that_it_leaves_out(images):
     for name, (make, _) in BAD_FILES.items():
-        make(pictures / "train" / "a" / name)
+        make(images / "train" / "a" / name)
     for name in PASSED_OVER:
-        (pictures / "train" / "a" / name).write_bytes(b"junk")
-    os.rename(pictures / "train" / "b", os.fsencode(pictures / "train") + b"/b\xe9\n\x1b[2J")
+        (images / "train" / "a" / name).write_bytes(b"junk")
+    os.rename(images / "train" / "b", os.fsencode(images / "train") + b"/b\xe9\n\x1b[2J")
     command = [sys.executable, "-m", "aninfonce_jax.prepare", "folder", "--skip_bad"]
-    command += [f"--from={pictures}", f"--to={pictures.parent / 'to'}"]
+    command += [f"--from={images}", f"--to={images.parent / 'to'}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=200)
     out, err = done.stdout.decode(), done.stderr.decode()
     assert done.returncode == 0, err
@@ -119,23 +119,23 @@ def test_the_command_ends_and_lists_all_that_it_leaves_out(pictures):
     assert f"({SOUND + 2} train)" in out
 
 
-def test_classes_of_any_name(pictures):
-    odd = os.fsencode(pictures / "train") + b"/caf\xe9\n\x1b[2J"
-    os.rename(pictures / "train" / "b", odd)
-    source = ImageFolder(pictures, "train")
+def test_classes_of_any_name(images):
+    odd = os.fsencode(images / "train") + b"/caf\xe9\n\x1b[2J"
+    os.rename(images / "train" / "b", odd)
+    source = ImageFolder(images, "train")
     assert source.class_names == ("a", r"caf\xe9\n\x1b[2J")
     assert source[SOUND].id == r"train/caf\xe9\n\x1b[2J/0.JPEG"
-    os.rename(pictures / "train" / "a", pictures / "train" / r"caf\xe9\n\x1b[2J")
+    os.rename(images / "train" / "a", images / "train" / r"caf\xe9\n\x1b[2J")
     with pytest.raises(DataError, match="has 2 classes that read caf"):
-        ImageFolder(pictures, "train")
+        ImageFolder(images, "train")
 
 
-def test_links_between_folders(pictures):
-    (pictures / "train" / "c").symlink_to("a")
-    assert len(ImageFolder(pictures, "train")) == 2 * SOUND + 2
-    (pictures / "train" / "circle").symlink_to("circle")
+def test_links_between_folders(images):
+    (images / "train" / "c").symlink_to("a")
+    assert len(ImageFolder(images, "train")) == 2 * SOUND + 2
+    (images / "train" / "circle").symlink_to("circle")
     with pytest.raises(DataError, match=r"circle can't be followed: .*; remove it"):
-        ImageFolder(pictures, "train")
+        ImageFolder(images, "train")
 
 
 @pytest.mark.parametrize("name", ["x" * 5_000, "a\0b"])
@@ -144,33 +144,33 @@ def test_folders_that_can_not_be(tmp_path, name):
         ImageFolder(tmp_path / name, "train")
 
 
-def test_a_target_whose_name_is_no_text(pictures, capsys):
+def test_a_target_whose_name_is_no_text(images, capsys):
     to = os.fsdecode(b"caf\xe9")
-    assert prepare(pictures, f"--to={pictures.parent / to}") == 2
+    assert prepare(images, f"--to={images.parent / to}") == 2
     err = capsys.readouterr().err
-    assert r"caf\xe9/pictures/1.0.0.incomplete must be a name in UTF-8; choose another" in err
+    assert r"caf\xe9/images/1.0.0.incomplete must be a name in UTF-8; choose another" in err
     assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"\xff", b"[]", b'{"fingerprint": 1}', b'{"shards": {"a": 5}}']
 )
-def test_a_damaged_journal_is_begun_anew(pictures, content, capsys):
-    work = pictures.parent / "to" / "pictures" / "1.0.0.incomplete"
+def test_a_damaged_journal_is_begun_anew(images, content, capsys):
+    work = images.parent / "to" / "images" / "1.0.0.incomplete"
     work.mkdir(parents=True)
     (work / "journal.json").write_bytes(content)
     (work / "left_behind.partial").touch()
-    assert prepare(pictures) == 0
+    assert prepare(images) == 0
     assert f"({SOUND + 2} train)" in capsys.readouterr().out
     assert not list((work.with_name("1.0.0")).glob("*.partial"))
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff", b"[]", b'{"train": 5}'])
-def test_a_damaged_list_of_what_was_left_out(pictures, content, capsys):
-    assert prepare(pictures) == 0
-    (pictures.parent / "to" / "pictures" / "1.0.0" / "skipped.json").write_bytes(content)
+def test_a_damaged_list_of_what_was_left_out(images, content, capsys):
+    assert prepare(images) == 0
+    (images.parent / "to" / "images" / "1.0.0" / "skipped.json").write_bytes(content)
     capsys.readouterr()
-    assert prepare(pictures) == 2
+    assert prepare(images) == 2
     err = capsys.readouterr().err
     assert "skipped.json can't be read: " in err
     assert err.count("\n") == 1

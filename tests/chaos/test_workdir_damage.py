@@ -19,47 +19,21 @@ import sys
 from pathlib import Path
 
 import pytest
+from run_results import UNEQUAL
 from sketched_figures import sketched_figures
+from small_configs import SMALL, SMALL_IMAGES
 
 from aninfonce_jax.main import main
 from aninfonce_jax.scores import registry
 
-COMMON = {
+OFTEN = {
     "train.steps": 4,
     "eval.every": 2,
     "checkpoint.every": 2,
-    "log.every": 2,
-    "optimizer.learning_rate": 1e-3,
-    "optimizer.warmup_steps": 2,
+    "train.ema_decay": 0.99,
+    "log.tensorboard": True,
 }
-VARIANTS = {
-    "process": {
-        "source.dim": 4,
-        "source.space": "real",
-        "source.marginal": "normal",
-        "source.conditional": "normal",
-        "source.mixing.candidates": 50,
-        "encoder.widths": (16, 16),
-        "train.batch_size": 16,
-        "train.steps_per_dispatch": 2,
-        "eval.held_out_batches": 2,
-        "eval.samples": 64,
-    },
-    "images": {
-        "source.dataset": "folder",
-        "source.image_size": 16,
-        "encoder.width": 0.125,
-        "encoder.projector": (16,),
-        "encoder.dim": 8,
-        "objective.negatives": "both",
-        "train.batch_size": 8,
-        "eval.held_out_batches": 1,
-        "eval.train_examples": 40,
-        "eval.readout_examples": 16,
-        "eval.batch_size": 16,
-        "eval.neighbours": 5,
-    },
-}
+VARIANTS = {"process": SMALL | OFTEN, "images": SMALL_IMAGES | OFTEN}
 KINDS = {
     "process": {"optimizer": "adam"},
     "images": {"source": "images", "encoder": "resnet10", "optimizer": "adam"},
@@ -67,8 +41,6 @@ KINDS = {
 MODES = ("train", "eval", "report")
 # What a run says of itself; the rest is made from it, or for watching only.
 RECORDS = ("config.json", "metrics.jsonl", "eval.json")
-# Of eval.json: what measures the machine, or follows from that.
-UNEQUAL = registry.TIMINGS | {"metrics_sha256", "digest"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +71,7 @@ def runs(tmp_path_factory, image_folder):
     def make(variant):
         if variant not in made:
             base = tmp_path_factory.mktemp(variant)
-            values = COMMON | VARIANTS[variant]
+            values = dict(VARIANTS[variant])
             if variant == "images":
                 values |= {"source.folder": str(image_folder)}
             config = base / "config.py"

@@ -1,4 +1,4 @@
-"""A few pictures from the real data sets, for tests that skip where these are absent."""
+"""A few images from the real data sets, for tests that skip where these are absent."""
 
 import functools
 import io

@@ -32,7 +32,7 @@ EVERYTHING = AugmentSpec(
     blur_probability=0.5,
     solarise_probability=0.3,
 )
-PICTURES = {
+IMAGES = {
     "cifar": cifar_images,
     "imagenet": imagenet_images,
     "made up": lambda: made_up_images(3, 40, 29),
@@ -41,9 +41,9 @@ jit_augment = jax.jit(augment, static_argnames=("spec", "dtype"))
 jit_apply = jax.jit(apply, static_argnames=("spec", "operations", "dtype"))
 
 
-@pytest.fixture(params=PICTURES)
-def pictures(request):
-    return PICTURES[request.param]()
+@pytest.fixture(params=IMAGES)
+def images(request):
+    return IMAGES[request.param]()
 
 
 def forced(images, size=None, interpolation="bilinear", **changes):
@@ -69,20 +69,20 @@ def square(images):
 
 
 @pytest.mark.parametrize(("interpolation", "size"), [("bilinear", 24), ("bicubic", 96)])
-def test_crop_and_flip_as_pillow(pictures, size, interpolation):
+def test_crop_and_flip_as_pillow(images, size, interpolation):
     # Less contrast, because Pillow also clips between its two passes, and bicubic weights
     # overshoot.
-    pictures = pictures // 2 + 64
-    height, width = pictures.shape[1:3]
+    images = images // 2 + 64
+    height, width = images.shape[1:3]
     shares = np.float32([0.11, 0.23, 0.81, 0.77])
     box = tuple(np.float64(shares) * [width, height, width, height])
     resampling = Image.Resampling[interpolation.upper()]
-    expected = by_pillow(pictures, lambda x: x.resize((size, size), resampling, box=box))
-    got = forced(pictures, size, interpolation, cropped=True, box=shares)
+    expected = by_pillow(images, lambda x: x.resize((size, size), resampling, box=box))
+    got = forced(images, size, interpolation, cropped=True, box=shares)
     # Half a level after each of two passes, the first of which the second amplifies.
     assert np.abs(got - expected).max() < 1.25 * LEVEL
     assert np.abs(got - expected).mean() < 0.35 * LEVEL
-    flipped = forced(pictures, size, interpolation, cropped=True, box=shares, flipped=True)
+    flipped = forced(images, size, interpolation, cropped=True, box=shares, flipped=True)
     np.testing.assert_allclose(flipped, got[:, :, ::-1], atol=1e-6)
 
 
@@ -95,24 +95,24 @@ def test_crop_and_flip_as_pillow(pictures, size, interpolation):
     ],
 )
 @pytest.mark.parametrize("factor", [0.35, 1.6])
-def test_colour_steps_as_pillow(pictures, name, enhance, factor):
-    images = square(pictures)
+def test_colour_steps_as_pillow(images, name, enhance, factor):
+    images = square(images)
     expected = by_pillow(images, lambda x: enhance(x).enhance(factor))
     got = forced(images, jittered=True, **{name: jnp.float32(factor)})
     # The result is cut off, up to a level; the grey version is rounded, half a level.
     assert np.abs(got - expected).max() < (1.01 + 0.5 * abs(1 - factor)) * LEVEL
 
 
-def test_grey_and_solarise_as_pillow(pictures):
-    images = square(pictures)
+def test_grey_and_solarise_as_pillow(images):
+    images = square(images)
     expected = by_pillow(images, lambda x: x.convert("L").convert("RGB"))
     assert np.abs(forced(images, greyed=True) - expected).max() < 0.51 * LEVEL
     expected = by_pillow(images, ImageOps.solarize)
     np.testing.assert_allclose(forced(images, solarised=True), expected, atol=1e-6)
 
 
-def test_blur_as_pillow(pictures):
-    images = square(pictures)
+def test_blur_as_pillow(images):
+    images = square(images)
     expected = by_pillow(images, lambda x: x.filter(ImageFilter.GaussianBlur(1.5)))
     got = forced(images, blurred=True, sigma=jnp.float32(1.5))
     # Pillow approximates the Gaussian by three boxes, and repeats the border's pixels.
@@ -123,17 +123,17 @@ def test_blur_as_pillow(pictures):
 
 
 @pytest.mark.parametrize("turns", [-0.2, 0.07])
-def test_hue_as_matplotlib(pictures, turns):
+def test_hue_as_matplotlib(images, turns):
     """Pillow's own HSV has 256 hues; Matplotlib's, in NumPy's float64, is not rounded."""
-    images = square(pictures)
+    images = square(images)
     hsv = rgb_to_hsv(images / 255)
     hsv[..., 0] = (hsv[..., 0] + turns) % 1
     got = forced(images, jittered=True, hue=jnp.float32(turns))
     np.testing.assert_allclose(got, hsv_to_rgb(hsv), atol=1e-5)
 
 
-def test_hue_of_pictures_turns_back(pictures):
-    images = square(pictures)
+def test_hue_of_images_turns_back(images):
+    images = square(images)
     there = forced(images, jittered=True, hue=jnp.float32(0.13))
     assert np.abs(there - images / 255).mean() > 2 * LEVEL
     back = forced(there, jittered=True, hue=jnp.float32(-0.13))

@@ -6,7 +6,7 @@ import pickle
 import numpy as np
 import pytest
 from array_record.python.array_record_module import ArrayRecordWriter
-from image_files import encode, picture, real, write_cifar10, write_folder, write_mnist
+from image_files import encode, random_image, real, write_cifar10, write_folder, write_mnist
 
 from aninfonce_jax.data.datasets import ImageFolder, list_splits, open_dataset
 from aninfonce_jax.data.decode import Decoder
@@ -56,7 +56,7 @@ def test_a_folder_without_train_has_its_own_labels(tmp_path):
 def test_names_of_any_script_and_files_that_are_no_images(folder):
     strange = folder / "train" / "日本 蟻"
     strange.mkdir()
-    data = encode(picture(8, 8))
+    data = encode(random_image(8, 8))
     for name in ("é Ω.jpg", "UPPER.PNG", "no_image.txt", ".hidden.jpg", "._resource.JPEG"):
         (strange / name).write_bytes(data)
     (folder / "train" / ".git").mkdir()
@@ -175,7 +175,7 @@ def write_records(prepared, *examples):
     path = next((prepared / "insects" / "1.0.0").glob("*train.array_record*"))
     writer = ArrayRecordWriter(str(path), "group_size:1,uncompressed")
     for label, name in examples:
-        fields = {"image": encode(picture(8, 8)), "label": label, "id": name}
+        fields = {"image": encode(random_image(8, 8)), "label": label, "id": name}
         writer.write(_serialize(fields))
     writer.close()
 

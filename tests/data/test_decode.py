@@ -6,7 +6,7 @@ import zlib
 
 import numpy as np
 import pytest
-from image_files import encode, picture, real
+from image_files import encode, random_image, real
 from PIL import Image
 
 from aninfonce_jax.data.decode import Decoder, decode
@@ -34,7 +34,7 @@ def peak_ratio(a, b):
 
 @pytest.mark.parametrize("subsampling", [0, 1, 2])
 def test_jpeg_has_the_pixels_that_pillow_gives(subsampling):
-    data = encode(picture(37, 51), subsampling=subsampling)
+    data = encode(random_image(37, 51), subsampling=subsampling)
     np.testing.assert_array_equal(decode(data), with_pillow(data))
     assert decode(data).dtype == np.uint8
 
@@ -42,19 +42,19 @@ def test_jpeg_has_the_pixels_that_pillow_gives(subsampling):
 @pytest.mark.parametrize(
     ("data", "mode"),
     [
-        (encode(picture(20, 30, channels=1)), "grey JPEG"),
-        (encode(picture(20, 30), mode="CMYK"), "CMYK JPEG"),
-        (encode(picture(20, 30), progressive=True), "progressive JPEG"),
-        (encode(picture(20, 30), "PNG"), "PNG"),
-        (encode(picture(20, 30), "PNG", mode="RGBA"), "alpha"),
-        (encode(picture(20, 30), "PNG", mode="LA"), "grey with alpha"),
-        (encode(picture(20, 30), "PNG", mode="P"), "palette"),
-        (encode(picture(20, 30), "PNG", mode="1"), "one bit"),
-        (encode(picture(20, 30), "WEBP"), "WebP"),
+        (encode(random_image(20, 30, channels=1)), "grey JPEG"),
+        (encode(random_image(20, 30), mode="CMYK"), "CMYK JPEG"),
+        (encode(random_image(20, 30), progressive=True), "progressive JPEG"),
+        (encode(random_image(20, 30), "PNG"), "PNG"),
+        (encode(random_image(20, 30), "PNG", mode="RGBA"), "alpha"),
+        (encode(random_image(20, 30), "PNG", mode="LA"), "grey with alpha"),
+        (encode(random_image(20, 30), "PNG", mode="P"), "palette"),
+        (encode(random_image(20, 30), "PNG", mode="1"), "one bit"),
+        (encode(random_image(20, 30), "WEBP"), "WebP"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_every_kind_of_picture_becomes_rgb_or_grey(data, mode):
+def test_every_kind_of_image_becomes_rgb_or_grey(data, mode):
     np.testing.assert_array_equal(decode(data), with_pillow(data))
     assert decode(data, channels=1).shape == (20, 30, 1)
     assert Decoder(16)(data).shape == (16, 16, 3)
@@ -80,7 +80,7 @@ def test_sizes_from_one_pixel_to_millions(shape, fit, kind):
 
 
 def test_a_huge_jpeg_is_scaled_while_it_is_decoded():
-    data = encode(picture(1600, 2400))
+    data = encode(random_image(1600, 2400))
     assert decode(data, least_size=100).shape[0] < 300
     assert decode(data).shape == (1600, 2400, 3)
 
@@ -125,7 +125,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(kind, size):
 
 
 def test_flipped_bytes_either_decode_or_are_refused():
-    data = encode(picture(64, 64))
+    data = encode(random_image(64, 64))
     rng = np.random.default_rng(0)
     for _ in range(200):
         broken = bytearray(data)
@@ -135,15 +135,15 @@ def test_flipped_bytes_either_decode_or_are_refused():
 
 
 def test_stray_bytes_do_no_harm():
-    data = encode(picture(32, 32))
+    data = encode(random_image(32, 32))
     middle = data.index(b"\xff\xdb")
     for odd in (data + b"trailing", data[:middle] + b"\x00\x00" + data[middle:]):
         np.testing.assert_array_equal(decode(odd), decode(data))
 
 
 @pytest.mark.parametrize(("height", "width"), [(40, 52), (100, 60), (300, 400), (33, 33), (20, 20)])
-def test_a_smooth_picture_resizes_as_pillow_does(height, width):
-    data = encode(picture(height, width), "PNG")
+def test_a_smooth_image_resizes_as_pillow_does(height, width):
+    data = encode(random_image(height, width), "PNG")
     assert peak_ratio(Decoder(32)(data), reference(data, 32)) > 35
 
 
@@ -165,9 +165,9 @@ def test_squash_keeps_what_crop_cuts_off():
 
 
 def test_pixels_pass_unchanged_at_their_own_size():
-    pixels = picture(28, 28)
+    pixels = random_image(28, 28)
     np.testing.assert_array_equal(Decoder(28)(pixels), pixels)
-    grey = picture(28, 28, channels=1)
+    grey = random_image(28, 28, channels=1)
     np.testing.assert_array_equal(Decoder(28)(grey), np.repeat(grey, 3, axis=2))
     expected = np.asarray(Image.fromarray(pixels).convert("L"))
     np.testing.assert_array_equal(Decoder(28, channels=1)(pixels)[:, :, 0], expected)

@@ -14,7 +14,7 @@ from hostile_images import (
     text_bomb,
     with_png_chunk,
 )
-from image_files import encode, picture
+from image_files import encode, random_image
 from memory_limit import memory_limit
 
 from aninfonce_jax.data import headers
@@ -48,12 +48,12 @@ BOMBS = {
     "16 bits a channel": lambda: forge(png_bomb(8, 8, 16, 6), 8_000, 8_000),
     "of a possible size": lambda: png_bomb(8_000, 8_000),
     "a PNG that is only a header": lambda: forge(png_bomb(8, 8, 8, 2, size=5), 8_000, 8_000),
-    "a JPEG": lambda: forge_jpeg(encode(picture(40, 40)), 13_000, 13_000),
-    "a JPEG of a possible size": lambda: forge_jpeg(encode(picture(40, 40)), 8_000, 8_000),
+    "a JPEG": lambda: forge_jpeg(encode(random_image(40, 40)), 13_000, 13_000),
+    "a JPEG of a possible size": lambda: forge_jpeg(encode(random_image(40, 40)), 8_000, 8_000),
     "a progressive JPEG": lambda: forge_jpeg(
-        encode(picture(40, 40), progressive=True), 8_000, 8_000
+        encode(random_image(40, 40), progressive=True), 8_000, 8_000
     ),
-    "a CMYK JPEG": lambda: forge_jpeg(encode(picture(40, 40), mode="CMYK"), 8_000, 8_000),
+    "a CMYK JPEG": lambda: forge_jpeg(encode(random_image(40, 40), mode="CMYK"), 8_000, 8_000),
     "a BMP": lambda: struct.pack("<2sIHHIIiiHHI", b"BM", 0, 0, 0, 54, 40, 8_000, 8_000, 1, 1, 0),
     "a BMP of runs": lambda: struct.pack(
         "<2sIHHIIiiHHIIiiII", b"BM", 0, 0, 0, 54, 40, 8_000, -8_000, 1, 8, 1, 0, 0, 0, 0, 0
@@ -82,14 +82,14 @@ def test_a_bomb_says_what_it_claims():
 
 @pytest.mark.parametrize("kind", [b"zTXt", b"iTXt", b"iCCP"])
 def test_text_that_unpacks_to_megabytes_is_left_packed(kind):
-    data = encode(picture(40, 48), "PNG")
+    data = encode(random_image(40, 48), "PNG")
     bomb = with_png_chunk(data, kind, text_bomb(kind))
     assert len(bomb) < 100_000
     with memory_limit(16 * MEGABYTES):
         np.testing.assert_array_equal(decode(bomb), decode(data))
 
 
-def test_large_even_pictures_are_no_bombs():
+def test_large_even_images_are_no_bombs():
     for data in (
         png_bomb(2_000, 2_000),
         png_bomb(2_100, 2_100, bits=8, colours=2),
@@ -120,7 +120,7 @@ LARGE = {
 @pytest.mark.parametrize("kind", LARGE)
 def test_decoding_takes_no_more_memory_than_is_foreseen(kind):
     height, width = 1_800, 2_200
-    data = LARGE[kind](picture(height, width))
+    data = LARGE[kind](random_image(height, width))
     for least_size in (0, 32, 500):
         foreseen = len(data) + bytes_needed(read_header(data), least_size)
         with memory_limit(foreseen):
@@ -128,8 +128,8 @@ def test_decoding_takes_no_more_memory_than_is_foreseen(kind):
         assert min(pixels.shape[:2]) >= (least_size or height)
 
 
-def test_a_picture_that_takes_more_than_is_allowed_is_refused():
-    data = encode(picture(1_800, 2_200), "PNG", compress_level=1)
+def test_an_image_that_takes_more_than_is_allowed_is_refused():
+    data = encode(random_image(1_800, 2_200), "PNG", compress_level=1)
     assert Decoder(32, decode_mib=50)(data).shape == (32, 32, 3)
     with pytest.raises(
         CorruptImageError,
@@ -143,7 +143,7 @@ def test_a_picture_that_takes_more_than_is_allowed_is_refused():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("bits", "colours"), [(8, 2), (8, 6), (16, 6), (8, 0)])
-def test_an_even_picture_of_64_megapixels_fits_into_the_allowance(bits, colours):
+def test_an_even_image_of_64_megapixels_fits_into_the_allowance(bits, colours):
     data = png_bomb(8_000, 8_000, bits, colours)
     with memory_limit(300 * MEGABYTES):
         assert Decoder(224)(data).shape == (224, 224, 3)
@@ -180,11 +180,11 @@ def test_threads_share_one_allowance():
 def test_a_file_that_is_too_large_is_refused(monkeypatch):
     monkeypatch.setattr(headers, "MAX_FILE_BYTES", 100)
     with pytest.raises(CorruptImageError, match=r"an image file may have 100 bytes, got"):
-        read_header(encode(picture(40, 48)))
+        read_header(encode(random_image(40, 48)))
 
 
 def test_a_jpeg_with_endless_scans_or_markers_is_refused():
-    data = encode(picture(40, 48), progressive=True)
+    data = encode(random_image(40, 48), progressive=True)
     scan = data[data.index(b"\xff\xda") : -2]
     with pytest.raises(CorruptImageError, match="a JPEG may have 100 scans, got"):
         decode(data[:-2] + scan * 100 + data[-2:])
@@ -207,14 +207,14 @@ def test_only_pixels_of_a_jpeg_are_kept():
     np.testing.assert_array_equal(decode(bare_jpeg(data)), decode(data))
 
 
-def test_a_picture_is_taken_as_it_is_stored():
+def test_an_image_is_taken_as_it_is_stored():
     upright, rotated = SOUND["JPEG"], SOUND["JPEG, rotated by EXIF"]
     np.testing.assert_array_equal(decode(rotated), decode(upright))
 
 
 @pytest.mark.parametrize("kind", ["PNG, animated", "WebP, animated"])
-def test_of_an_animation_the_first_picture_is_taken(kind):
-    first = picture(40, 48, seed=0).astype(int)
+def test_of_an_animation_the_first_image_is_taken(kind):
+    first = random_image(40, 48, seed=0).astype(int)
     assert np.abs(decode(SOUND[kind]).astype(int) - first).mean() < 6
 
 
@@ -222,11 +222,11 @@ def test_a_palette_with_alpha_is_read_without_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         pixels = decode(SOUND["PNG, palette with alpha"])
-    assert np.abs(pixels.astype(int) - picture(40, 48)).mean() < 15
+    assert np.abs(pixels.astype(int) - random_image(40, 48)).mean() < 15
 
 
 def test_two_headers_in_one_file_do_not_get_past_the_check():
-    data = encode(picture(40, 48), "PNG")
+    data = encode(random_image(40, 48), "PNG")
     second = png_chunk(b"IHDR", struct.pack(">IIBBBBB", 8_000, 8_000, 8, 2, 0, 0, 0))
     with memory_limit(8 * MEGABYTES), pytest.raises(CorruptImageError):
         decode(data[:33] + second + data[33:])
@@ -234,6 +234,6 @@ def test_two_headers_in_one_file_do_not_get_past_the_check():
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 100_000), (100_000, 1), (2, 70_000)])
 @pytest.mark.parametrize("fit", ["crop", "squash"])
-def test_thin_pictures(shape, fit):
+def test_thin_images(shape, fit):
     data = encode(np.full((*shape, 3), 77, np.uint8), "PNG")
     np.testing.assert_array_equal(Decoder(16, fit=fit)(data), 77)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from image_files import encode, picture, write_folder
+from image_files import encode, random_image, write_folder
 
 from aninfonce_jax.data import pipeline
 from aninfonce_jax.data.datasets import ImageFolder
@@ -35,7 +35,7 @@ def damaged(tmp_path):
     """40 images, of which 5, 6 and 30 can't be read."""
     write_folder(tmp_path, {"train": {"a": 10, "b": 30}})
     source = ImageFolder(tmp_path, "train")
-    for index, data in ((5, b""), (6, b"not an image"), (30, encode(picture(16, 16))[:-40])):
+    for index, data in ((5, b""), (6, b"not an image"), (30, encode(random_image(16, 16))[:-40])):
         (tmp_path / source[index].id).write_bytes(data)
     return source
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow_datasets as tfds
-from image_files import encode, picture, write_cifar10, write_folder, write_mnist
+from image_files import encode, random_image, write_cifar10, write_folder, write_mnist
 from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
@@ -154,7 +154,9 @@ def test_other_inputs_start_anew(tmp_path, birds, monkeypatch):
         stop_after(patch, 3)
         with pytest.raises(KeyboardInterrupt):
             prepare(*birds, tmp_path / "tfds", shard_bytes=SMALL)
-    (tmp_path / "birds" / "train" / "bee" / "new.JPEG").write_bytes(encode(picture(16, 16, 99)))
+    (tmp_path / "birds" / "train" / "bee" / "new.JPEG").write_bytes(
+        encode(random_image(16, 16, 99))
+    )
     target, splits = read("folder", tmp_path / "birds")
     result = prepare(target, splits, tmp_path / "tfds", shard_bytes=SMALL)
     assert result.examples["train"] == 51
@@ -207,7 +209,7 @@ def test_odd_files_become_what_every_reader_decodes(tmp_path):
     """CMYK, alpha, other formats, and PNG under the name of JPEG."""
     folder = tmp_path / "odd" / "train" / "a"
     folder.mkdir(parents=True)
-    pixels = picture(20, 30)
+    pixels = random_image(20, 30)
     odd = {
         "cmyk.JPEG": encode(pixels, mode="CMYK", quality=100),
         "png.JPEG": encode(pixels, "PNG"),

@@ -33,7 +33,8 @@ def scores(folder):
 
 def state_files(folder, step):
     """Returns what a checkpoint holds, by the digests in its record."""
-    path = folder / workdir_lib.CHECKPOINT_FOLDER / str(step) / "record" / "metadata"
+    checkpoint = folder / workdir_lib.CHECKPOINT_FOLDER / str(step)
+    path = checkpoint / workdir_lib.RECORD_FOLDER / workdir_lib.RECORD_FILE
     return json.loads(json.loads(path.read_text())["record"])["sha256"]
 
 

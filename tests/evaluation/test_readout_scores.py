@@ -1,4 +1,5 @@
 import dataclasses
+import json
 import shutil
 
 import jax
@@ -11,6 +12,7 @@ from aninfonce_jax.data.interventions import AVERAGED, READOUTS
 from aninfonce_jax.data.source import Subset
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.workdir import EVAL_FILE
 
 
 def scores_of(config, devices, full):
@@ -40,10 +42,18 @@ def test_monitors_do_not_depend_on_the_devices(image_config):
     assert len(one["concentration"]) == len(one["spread"]) == 8
 
 
-@pytest.mark.parametrize(("strength", "context"), [("upper", "clean"), ("drawn", "augmented")])
-def test_readouts_of_both_layers(image_config, strength, context):
-    config = image_config(eval__readout_strength=strength, eval__readout_context=context)
-    scores = scores_of(config, 1, full=True)
+def test_readouts_of_both_layers(image_runs):
+    _, trained = image_runs
+    assert_readouts_of_both_layers(json.loads((trained / EVAL_FILE).read_text()))
+
+
+@pytest.mark.slow
+def test_readouts_of_drawn_strengths_among_other_augmentations(image_config):
+    config = image_config(eval__readout_strength="drawn", eval__readout_context="augmented")
+    assert_readouts_of_both_layers(scores_of(config, 1, full=True))
+
+
+def assert_readouts_of_both_layers(scores):
     for layer in ("backbone", "projector"):
         row = scores["readouts"][layer]
         assert set(row) == {*READOUTS, "average", "classes"}

@@ -38,7 +38,7 @@ def program(arguments: list[str]) -> int:
     """The training program: does what the plan of its process says for this start.
 
     A step of a plan is an exit code; "save CODE" writes a checkpoint first, "wait CODE" waits to
-    be asked to stop, "hang" does not heed that either, "linger CODE" ends a second later.
+    be asked to stop, "hang" does not heed that either.
     """
     flags = dict(word.split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
     number = flags.get("--process_id", os.environ.get("FAKE_PROCESS", "0"))
@@ -58,8 +58,6 @@ def program(arguments: list[str]) -> int:
         while not asked or step[0] == "hang":
             time.sleep(0.02)
         print("saved", flush=True)
-    elif step[0] == "linger":
-        time.sleep(1)
     if code not in (0, 75):
         print(f"process {number} ends with {code}", file=sys.stderr, flush=True)
     return code
@@ -135,7 +133,10 @@ def hosts_of(node: str) -> list[str]:
 
 
 def describe_request(name: str, words: list[str], flags: dict[str, str]) -> int:
-    states = FAKES / "request"
+    states, failure = FAKES / "request", FAKES / "describe"
+    if failure.exists() and (answer := next_of(failure)).startswith("ERROR"):
+        print(answer, file=sys.stderr)
+        return 1
     if not states.exists():
         text = f"NOT_FOUND: Resource 'projects/p/locations/z/queuedResources/{name}' was not found"
         print(f"ERROR: (gcloud.compute.tpus.queued-resources.describe) {text}", file=sys.stderr)

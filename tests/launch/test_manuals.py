@@ -1,6 +1,7 @@
 """Every launcher has a manual that names its flags, and shows what it would do without doing it."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,11 +22,13 @@ WORDS = {
     "slurm.sbatch": ["--workdir=/w/a run"],
     "tpu_vm.sh": ["run", "--tpu=a", "--zone=z", "--type=v6e-16", "--workdir=gs://b/a run"],
     "worker.sh": ["--dry-run", "status", "one"],
+    "test.sh": ["tests/losses"],
+    "test_oldest.sh": ["tests/losses"],
 }
 SCRIPTS = sorted(
     path.name
     for path in [*FOLDER.glob("*.sh"), *FOLDER.glob("*.sbatch")]
-    if path.name not in SOURCED and not path.name.startswith("test")
+    if path.name not in SOURCED
 )
 
 
@@ -54,3 +57,42 @@ def test_dry_runs_call_nothing(fakes, script):
         assert not fakes.calls(tool)
     if any(word.startswith("--workdir=") for word in words):
         assert "a run" in done.stdout
+
+
+# Flags with values, of the launchers that ask for machines before the program reads its own.
+@pytest.mark.parametrize("script", ["local.sh", "hosts.sh", "tpu_vm.sh", "gke.sh"])
+def test_a_flag_without_its_value_does_not_reach_the_program(fakes, script):
+    text = (FOLDER / script).read_text()
+    flags = set(re.findall(r"^    (--[a-z]+)=\*\)", text, re.MULTILINE))
+    assert len(flags) >= 3
+    for flag in sorted(flags):
+        done = fakes.run(script, *WORDS[script], flag, "3", "--dry-run")
+        expected = f"aninfonce_jax: {flag} needs a value: {flag}=VALUE; see --help\n"
+        assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+@pytest.mark.parametrize("script", ["local.sh", "hosts.sh", "slurm.sbatch", "tpu_vm.sh"])
+def test_a_work_directory_in_a_bucket_gets_what_it_needs(fakes, script):
+    words = [word for word in WORDS[script] if not word.startswith("--workdir")]
+    done = fakes.run(script, *words, "--workdir=gs://b/run", "--dry-run")
+    extras = "tpu,gcs" if script == "tpu_vm.sh" else "gcs"
+    assert re.search(rf"(--extras=|environment.sh ){extras}\b", done.stdout), done.stdout
+    if script == "local.sh":
+        done = fakes.run(script, "--extras=gpu,gcs", "--workdir=gs://b/run", "--dry-run")
+        assert "environment.sh gpu,gcs\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("script", "tool"), [("hosts.sh", "ssh"), ("tpu_vm.sh", "gcloud"), ("gke.sh", "kubectl")]
+)
+def test_a_program_that_is_not_installed_is_named_first(fakes, script, tool):
+    # Only what every machine has, and not the one that the launcher is for.
+    programs = fakes.state / "bare"
+    programs.mkdir()
+    for name in ("bash", "dirname", "sed", "cat", "awk"):
+        (programs / name).symlink_to(shutil.which(name))
+    fakes.environment["PATH"] = str(programs)
+    done = fakes.run(script, *WORDS[script])
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"aninfonce_jax: {tool} is not installed here: ")
+    assert done.stderr.count("\n") == 1

@@ -216,3 +216,21 @@ def test_gcloud_knows_every_flag(fakes, arguments, tmp_path):
             check=True,
         ).stdout
         assert {flag for flag in flags - wide if flag not in manual} == set(), command
+
+
+def test_an_account_that_may_not_ask_is_told_at_once(fakes, arguments):
+    answer = "ERROR: (gcloud) You do not currently have an active account selected."
+    (fakes.state / "describe").write_text(f"{answer}\n")
+    done = fakes.run("tpu_vm.sh", *arguments)
+    assert done.returncode == 1
+    assert f"gcloud can't be asked about slice mine: {answer}" in done.stderr
+    assert "slice mine may be there, and cost money" in done.stdout
+    assert verbs(fakes) == []
+
+
+def test_a_network_that_fails_is_said_and_asked_again(fakes, arguments):
+    answer = "ERROR: gcloud crashed (ConnectionError): Network is unreachable"
+    (fakes.state / "describe").write_text(f"{answer}\nthen as usual\n")
+    done = fakes.run("tpu_vm.sh", *arguments)
+    assert done.returncode == 0, done.stderr
+    assert f"slice mine: UNKNOWN\naninfonce_jax: gcloud: {answer}\n" in done.stdout

@@ -60,7 +60,9 @@ def test_any_chunk_size(chunk_size: int) -> None:
 
 @pytest.mark.parametrize("tile", ["dense", "chunked"])
 @pytest.mark.parametrize("ring", [False, True], ids=["gathered", "ring"])
-@pytest.mark.parametrize("devices", [1, 2, 3, 8])
+@pytest.mark.parametrize(
+    "devices", [*(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2)), 3, 8]
+)
 def test_points_of_many_devices(devices: int, ring: bool, tile: str) -> None:
     assert_right(over_devices(devices, ring=ring, tile=tile), example(1.0))
 
@@ -73,7 +75,8 @@ def test_kernels_on_many_devices(ring: bool, spread: str) -> None:
     assert_right(over_devices(3, ring=ring, tile="pallas", checked=False), points)
 
 
-@pytest.mark.parametrize("tile", [pytest.param("dense", marks=pytest.mark.slow), "chunked"])
+@pytest.mark.slow
+@pytest.mark.parametrize("tile", ["dense", "chunked"])
 def test_second_derivatives(tile: str) -> None:
     points = example(0.3)
 

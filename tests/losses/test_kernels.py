@@ -11,6 +11,7 @@ import pytest
 from jax import lax
 from jax.sharding import PartitionSpec
 
+from aninfonce_jax.compat import varying_axes
 from aninfonce_jax.losses import kernels
 from aninfonce_jax.losses.tiles import ScoredPoints
 from aninfonce_jax.types import Array
@@ -443,7 +444,7 @@ def test_lowers_for_tpu_inside_shard_map(dtype, precision):
         gradients = kernels.backward(common, queries, None, None, None, best, total, **options)
         common_best, _ = kernels.forward(common, common, None, None, None, **options)
         for array in (best, total, *gradients[:2]):
-            assert jax.typeof(array).manual_axis_type.varying == {"data"}
+            assert varying_axes(array) == {"data"}
         return (best, *gradients[:2]), common_best
 
     common, split = PartitionSpec(), PartitionSpec("data")

@@ -1,6 +1,8 @@
 """Explicit negatives that are made ready a slab at a time."""
 
 import functools
+import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import chex
@@ -54,10 +56,17 @@ def differentiate(loss: Any) -> Any:
     return jax.jit(jax.value_and_grad(loss, argnums=(0, 1, 2, 3)))
 
 
-@pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16], ids=["float32", "bfloat16"])
-@pytest.mark.parametrize("hardness", [0.0, 0.5])
-@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
-@pytest.mark.parametrize("strategy", ["chunked", "pallas"])
+def cases() -> Iterator[Any]:
+    """Lists strategy, loss, hardness and dtype; one row of bfloat16 stands for the slow rest."""
+    for case in itertools.product(
+        ("chunked", "pallas"), ("aninfonce", "infonce"), (0.0, 0.5), (np.float32, jnp.bfloat16)
+    ):
+        quick = case[3] == np.float32 or case[:3] == ("chunked", "aninfonce", 0.5)
+        name = "-".join(map(str, (*case[:3], jnp.dtype(case[3]).name)))
+        yield pytest.param(*case, id=name, marks=() if quick else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(("strategy", "kind", "hardness", "dtype"), list(cases()))
 def test_values_and_gradients(
     strategy: str, kind: str, hardness: float, dtype: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,8 +123,8 @@ def test_it_serves_transformations_and_second_derivatives() -> None:
 
 
 @pytest.mark.parametrize("bank", [P(), P("data")], ids=["one bank", "a bank for each"])
-@pytest.mark.parametrize("checked", [True, False])
-@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
+@pytest.mark.parametrize("checked", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["aninfonce", pytest.param("infonce", marks=pytest.mark.slow)])
 def test_a_loss_of_its_own_on_every_device(kind: str, checked: bool, bank: Any) -> None:
     """Without an `axis_name`, in a mapped function: Λ, and maybe the bank, are replicated."""
     mesh = Mesh(np.array(jax.devices()[:2]), ("data",), axis_types=(AxisType.Auto,))

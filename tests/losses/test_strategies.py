@@ -236,7 +236,7 @@ def test_a_concentration_that_underflows_has_the_gradient_of_the_dense_form(stra
     np.testing.assert_allclose(gradient(strategy), gradient("dense"), rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
+@pytest.mark.parametrize("kind", ["aninfonce", pytest.param("infonce", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("strategy", ["dense", "chunked", "gather", "ring"])
 def test_a_parameter_that_differs_along_another_axis(strategy: str, kind: str) -> None:
     """Each column of a grid of devices has its Λ or τ, and all have the same rows."""
@@ -262,7 +262,12 @@ def test_a_parameter_that_differs_along_another_axis(strategy: str, kind: str) -
 
 @pytest.mark.parametrize("strategy", ["dense", "chunked", "pallas", "ring"])
 @pytest.mark.parametrize(
-    ("kind", "negatives"), [("aninfonce", "anchors"), ("infonce", "both"), ("infonce", "anchors")]
+    ("kind", "negatives"),
+    [
+        ("aninfonce", "anchors"),
+        ("infonce", "both"),
+        pytest.param("infonce", "anchors", marks=pytest.mark.slow),
+    ],
 )
 def test_other_losses_and_negatives(strategy: str, kind: str, negatives: str) -> None:
     settings = {"strategy": strategy, "chunk_size": CHUNK, "negatives": negatives}
@@ -831,6 +836,10 @@ def test_a_global_batch_of_one_is_refused_and_one_row_per_device_is_not() -> Non
 # --- over_mesh: any mesh, and what it refuses ---
 
 
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 8),
+    reason="jax 0.7 can't differentiate a product whose rows are spread over explicit axes",
+)
 def test_over_mesh_takes_a_mesh_with_explicit_axes() -> None:
     """Which is what `jax.make_mesh` gives where it is told nothing."""
     mesh = jax.make_mesh((8,), (AXIS,), axis_types=(AxisType.Explicit,))

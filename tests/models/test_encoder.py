@@ -25,7 +25,9 @@ class NNXNet(nnx.Module):
         self.first = nnx.Linear(5, 8, rngs=rngs)
         self.norm = nnx.BatchNorm(8, rngs=rngs)
         self.dropout = nnx.Dropout(0.5, rngs=rngs)
-        self.blocks = nnx.List([nnx.Linear(8, 8, rngs=rngs), nnx.Linear(8, 3, rngs=rngs)])
+        # Before flax 0.12 a plain list was one.
+        layers = getattr(nnx, "List", list)
+        self.blocks = layers([nnx.Linear(8, 8, rngs=rngs), nnx.Linear(8, 3, rngs=rngs)])
 
     def __call__(self, x):
         x = self.dropout(self.norm(self.first(x)))

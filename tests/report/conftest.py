@@ -5,9 +5,10 @@ import math
 
 import numpy as np
 import pytest
+from shared_folders import make_once
 
 from aninfonce_jax.report import report
-from aninfonce_jax.workdir import write_config
+from aninfonce_jax.workdir import REPORT_FILE, write_config
 
 CONTENT, STYLE = 25.0, 5.0
 
@@ -168,7 +169,10 @@ def pages(synthetic_runs, image_runs, pairs_run, known_run, tmp_path_factory):
         "known": [known_run],
         "mixed": [*synthetic_runs, *image_runs, pairs_run],
     }
-    return {
-        name: (folders, report.write_report(folders, tmp_path_factory.mktemp(name)))
-        for name, folders in runs.items()
-    }
+
+    def make(folder):
+        for name, folders in runs.items():
+            report.write_report(folders, folder / name)
+
+    folder = make_once(tmp_path_factory, "pages", make)
+    return {name: (folders, folder / name / REPORT_FILE) for name, folders in runs.items()}

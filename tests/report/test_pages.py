@@ -19,12 +19,12 @@ from aninfonce_jax.workdir import read_metrics, read_saved
 RECOVERY = ["factors", "r2", "concentration", "map"]
 READOUTS = ["readouts", "strengths", "accuracy"]
 FIGURES = {
-    "synthetic": [*RECOVERY, "loss"],
-    "images": [*READOUTS, "loss", "profile", "rank", "spread"],
-    "pairs": ["loss", "profile", "rank", "spread"],
+    "synthetic": [*RECOVERY, "loss", "time"],
+    "images": [*READOUTS, "loss", "time", "profile", "rank", "spread"],
+    "pairs": ["loss", "time", "profile", "rank", "spread"],
     # Three outputs for two factors: its Λ̂ has a profile, but nothing to be set against.
-    "known": ["factors", "r2", *READOUTS, "loss", "profile", "rank", "spread"],
-    "mixed": [*RECOVERY, *READOUTS, "loss", "profile", "rank", "spread"],
+    "known": ["factors", "r2", *READOUTS, "loss", "time", "profile", "rank", "spread"],
+    "mixed": [*RECOVERY, *READOUTS, "loss", "time", "profile", "rank", "spread"],
 }
 NAMES = list(FIGURES)
 
@@ -56,6 +56,7 @@ def test_the_loop_writes_all_that_the_registry_names(pages):
         registry.STEP, registry.SECONDS, registry.PARAMETERS, registry.R2_PER_FACTOR,
         registry.BLOCK_ENERGY, registry.CONCENTRATION, registry.LOSS_ABOVE_FLOOR, registry.CHANCE,
         registry.EXAMPLES_PER_SECOND, registry.DATA_WAIT_SHARE, registry.UNREADABLE,
+        registry.WALL_SECONDS, registry.GOODPUT, *map(registry.phase_key, registry.PHASES),
     }  # fmt: skip
     shown = {score.key for score in registry.SCORES} | details | set(registry.DETAILS)
     assert shown <= written

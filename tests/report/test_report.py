@@ -5,8 +5,9 @@ import re
 import pytest
 from page_outline import Outline
 
-from aninfonce_jax.report import groups, report, wording
+from aninfonce_jax.report import groups, report, times, wording
 from aninfonce_jax.report import runs as runs_lib
+from aninfonce_jax.scores import registry
 from aninfonce_jax.workdir import read_saved, write_config
 
 
@@ -159,6 +160,47 @@ def test_an_unfinished_run_says_how_far_it_got(fake_workdir, tmp_path):
     (folder / "eval.json").unlink()
     rewrite_rows(folder, lambda row: row if row["step"] <= 1500 else None)
     assert wording.format_steps(runs_lib.read_workdir(folder)) == "1,500 of 3,000"
+
+
+def spent(**seconds):
+    """What an evaluation says of a run that spent these seconds."""
+    all_phases = {phase: float(seconds.get(phase, 0.0)) for phase in registry.PHASES}
+    named = {registry.phase_key(phase): own for phase, own in all_phases.items()}
+    return named | {registry.WALL_SECONDS: sum(all_phases.values())}
+
+
+def amend_evaluation(folder, **entries):
+    path = folder / "eval.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | entries))
+
+
+def test_the_page_says_where_the_time_went_and_how_full_the_devices_were(fake_workdir, tmp_path):
+    folders = [fake_workdir(tmp_path / kind, kind) for kind in ("aninfonce", "infonce")]
+    amend_evaluation(
+        folders[0],
+        **spent(steps=60, compile=20, evaluation=10, repeated=10),
+        **{registry.PEAK_MEMORY: 3 * 2**30},
+    )
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    figure = page[page.index('<figure id="time">') :]
+    figure = figure[: figure.index("<figcaption>")]
+    assert "60.0% of 1 min 40 s in training steps" in figure
+    assert [figure.count(f">{name}<") for name in ("training steps", "steps done again")] == [1, 1]
+    assert ">waiting for data<" not in figure  # nothing feeds it
+    assert "no times were recorded" in figure  # of the other
+    rows = table_of(page, "training")
+    assert rows["AnInfoNCE"][-1] == "3.0 GiB"
+    assert rows["InfoNCE"][-1] == registry.MISSING
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"seconds_steps": None}, {"seconds_away": -1.0}, dict(spent()), {"seconds_input": "1"}],
+)
+def test_times_that_make_no_sense_are_not_drawn(damage):
+    sound = spent(steps=3, compile=1)
+    assert times.time_shares(sound)["steps"] == 0.75
+    assert times.time_shares(sound | damage) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import json
 import os
 import shutil
@@ -92,11 +93,53 @@ def test_a_finished_run_is_not_run_again(small_config, tmp_path):
     assert rows(tmp_path) == before
 
 
-@pytest.mark.parametrize("calls", [1, 2, 5])
-def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monkeypatch, calls):
+def falling_then_rising(experiment, placement):
+    """Stands for an evaluation: the loss falls up to the second one, and rises from there."""
+    losses = iter([3.0, 2.0, 2.5, 2.6, 2.7])
+    return lambda weights, *, full: {"loss": next(losses)}
+
+
+def test_a_run_gives_up_when_evaluations_do_not_become_better(small_config, tmp_path):
+    config = small_config(train__steps=20, eval__every=4, checkpoint__every=8)
+    experiment = dataclasses.replace(build_experiment(config), config=None, patience=2)
+
+    def run(make_evaluate):
+        with StopSignal() as stop:
+            return loop.train(
+                experiment,
+                tmp_path,
+                make_evaluate,
+                placement=Placement.local(),
+                stop=stop,
+                progress="off",
+            )
+
+    result = run(falling_then_rising)
+    assert int(result.state.step) == 12  # evaluations of steps 0, 4, 8 and 12; the best is of 4
+    with loop.open_checkpoints(tmp_path, experiment) as checkpoints:
+        assert checkpoints.all_steps() == (8, 12)
+        target = loop.abstract_state(experiment, Placement.local())
+        assert checkpoints.restore_best(target).step == 8
+        assert checkpoints.restore_latest(target).step == 12
+    # It is over, and stays so: nothing is evaluated, no step is taken.
+    assert int(run(lambda *_: None).state.step) == 12
+
+
+@pytest.fixture(scope="module")
+def averaged_run(small_config, tmp_path_factory):
+    """A config, and the work directory of its run, which nobody has disturbed."""
     # A row of metrics spans two calls, so some of the stops fall into its middle.
-    config = small_config(train__ema_decay=0.9, log__every=4)
-    train(config, tmp_path / "whole")
+    config, folder = (
+        small_config(train__ema_decay=0.9, log__every=4),
+        tmp_path_factory.mktemp("run"),
+    )
+    train(config, folder)
+    return config, folder
+
+
+@pytest.mark.parametrize("calls", [1, 2, 5])
+def test_a_terminated_run_equals_the_uninterrupted(averaged_run, tmp_path, monkeypatch, calls):
+    config, whole = averaged_run
 
     def make_step_that_is_terminated(*args):
         step, done = make_train_step(*args), 0
@@ -113,9 +156,9 @@ def test_a_terminated_run_equals_the_uninterrupted(small_config, tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr(loop, "make_train_step", make_step_that_is_terminated)
         with pytest.raises(Preempted, match=rf"stopped at step {2 * calls} of 12"):
-            train(config, tmp_path / "stopped")
-    train(config, tmp_path / "stopped")
-    assert_same_run(config, tmp_path / "whole", tmp_path / "stopped")
+            train(config, tmp_path)
+    train(config, tmp_path)
+    assert_same_run(config, whole, tmp_path)
 
 
 def test_a_resume_off_the_grid_ends_like_the_uninterrupted(small_config, tmp_path):

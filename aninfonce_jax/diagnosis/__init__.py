@@ -1,0 +1,1 @@
+"""Checks of the identifiability theorem's assumptions on pairs of embeddings."""

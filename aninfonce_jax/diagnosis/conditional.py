@@ -1,0 +1,174 @@
+"""Checks of p(v|u): its shape, its centre, its axes, and whether Λ is the same everywhere.
+
+All but the dip test are tests by Stein's identity (`score_matching.py`) against the theorem's
+density on the sphere itself. Residuals of a wide conditional on a sphere are not normal even if
+every assumption holds; these tests know that.
+
+The functions that are tested with are damped for large residuals: powers up to the fourth are so
+heavy-tailed that a test of thousands of pairs would raise too many false alarms.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from aninfonce_jax.diagnosis.dip import dip_p_value, dip_statistic
+from aninfonce_jax.diagnosis.findings import LEVEL, Evidence, Finding, strongest
+from aninfonce_jax.diagnosis.score_matching import Fit, missing_products, missing_terms
+
+FloatArray = npt.NDArray[np.float64]
+
+SHAPE, MODES, CENTRE, AXES, CONSTANT, LEARNED = (
+    "shape", "one mode", "centre", "axes", "constant Λ", "learned Λ",
+)  # fmt: skip
+# Of a residual; a Laplace distribution has an excess kurtosis of 3.
+_SKEWNESS_TOLERANCE = 0.75
+_KURTOSIS_TOLERANCE = 1.5
+# Distance of distribution functions.
+_DIP_TOLERANCE = 0.01
+# In standard deviations of a residual, per standard deviation of the anchor.
+_CENTRE_TOLERANCE = 0.3
+# A partial correlation.
+_AXES_TOLERANCE = 0.25
+# Relative change of Λ per standard deviation of the anchor, and of Λ̂ from the fitted Λ.
+_CHANGE_TOLERANCE = 0.4
+_LEARNED_TOLERANCE = 0.25
+
+
+def check_shape(fit: Fit, names: list[str]) -> Finding:
+    """Asks whether residuals are as skewed and as peaked as the density makes them."""
+    s = fit.scale
+    x = s * fit.residuals
+    damp = np.exp(-(x**2) / 8)
+    skew = missing_terms(fit, s * damp * (x**2 - 1) / 2, s**2 * damp * x * (1 - (x**2 - 1) / 8))
+    kurtosis = missing_terms(
+        fit,
+        s * damp * (x**3 - 3 * x) / 6,
+        s**2 * damp * ((x**2 - 1) / 2 - (x**4 - 3 * x**2) / 24),
+    )
+    evidence = (
+        strongest("skewness that Λ does not explain", *skew, _SKEWNESS_TOLERANCE, names),
+        strongest("excess kurtosis that Λ does not explain", *kurtosis, _KURTOSIS_TOLERANCE, names),
+    )
+    return Finding(
+        SHAPE,
+        "positives follow exp(-½ (v - u)ᵀΛ(v - u)), dimension by dimension",
+        evidence,
+        "The score of the loss has another shape than the conditional. Try the Lp loss with an "
+        "exponent that fits (1 for heavy tails), change the augmentation that makes the skewed "
+        "dimension, or add dimensions so that each can be simpler.",
+        details={"skewness": skew[0].tolist(), "excess_kurtosis": kurtosis[0].tolist()},
+    )
+
+
+def check_modes(fit: Fit, names: list[str], most: int = 4000) -> Finding:
+    """Asks whether residuals in the tangent space have one mode, by Hartigans' dip test."""
+    u, v = fit.anchors[:most], fit.positives[:most]
+    tangent = v - np.sum(u * v, axis=1, keepdims=True) * u
+    n, m = tangent.shape
+    dips = np.array([dip_statistic(column) for column in tangent.T])
+    worst = int(np.argmax(dips))
+    p_value = min(1.0, m * dip_p_value(float(dips[worst]), n))
+    # As far as the sample's distribution function is from the truth at the most (Massart, 1990).
+    reach = float(np.sqrt(np.log(2 * m / LEVEL) / (2 * n)))
+    effect = float(dips[worst])
+    evidence = Evidence(
+        f"dip ({names[worst]})",
+        effect,
+        (max(effect - reach, 0.0), effect + reach),
+        _DIP_TOLERANCE,
+        statistic=float(np.sqrt(n) * effect),
+        p_value=p_value,
+    )
+    return Finding(
+        MODES,
+        "the positives of an anchor have one mode in every dimension",
+        (evidence,),
+        "An augmentation is on or off (grey, flip) and shows as two modes. Draw its strength from "
+        "a continuous range, or leave it out.",
+        details={"dips": dips.tolist()},
+    )
+
+
+def check_centre(fit: Fit, names: list[str]) -> Finding:
+    """Asks whether the mode is the anchor, wherever it is."""
+    s = fit.scale
+    none = np.zeros_like(fit.anchors)
+    moved = []
+    for weight in (np.ones(len(none)), *_standardised(fit.anchors).T):
+        moved.append(missing_terms(fit, np.broadcast_to(s, none.shape) * weight[:, None], none))
+    labels = [f"{name}, everywhere" for name in names]
+    labels += [f"{name}, with the anchor's {other}" for other in names for name in names]
+    effects, errors = (np.concatenate(parts) for parts in zip(*moved, strict=True))
+    name = "shift of the mode, in standard deviations"
+    evidence = strongest(name, effects, errors, _CENTRE_TOLERANCE, labels)
+    return Finding(
+        CENTRE,
+        "the positives of an anchor centre on it",
+        (evidence,),
+        "The two views differ by more than noise: are they made alike? A view that is always "
+        "transformed (one clean, one augmented) shifts; augment both.",
+    )
+
+
+def check_axes(fit: Fit, names: list[str]) -> Finding:
+    """Asks whether Λ is diagonal in the dimensions of the embedding."""
+    d = fit.anchors.shape[1]
+    found = [missing_products(fit, k) for k in range(d - 1)]
+    scales = np.concatenate([fit.scale[k] * fit.scale[k + 1 :] for k in range(d - 1)])
+    effects, errors = (np.concatenate(parts) / scales for parts in zip(*found, strict=True))
+    labels = [f"{names[k]} and {names[j]}" for k in range(d) for j in range(k + 1, d)]
+    return Finding(
+        AXES,
+        "Λ is diagonal: what changes between views changes along the dimensions",
+        (strongest("partial correlation", effects, errors, _AXES_TOLERANCE, labels),),
+        "The space may be right and its axes wrong: R² is not touched, MCC is. Train with "
+        "AnInfoNCE (InfoNCE does not fix axes), longer, or with a rotation (encoder.rotation).",
+    )
+
+
+def check_constant(fit: Fit, names: list[str]) -> Finding:
+    """Asks whether Λ is the same for all anchors."""
+    s = fit.scale
+    x = s * fit.residuals
+    damp = np.exp(-(x**2) / 8)
+    first, second = -s * x * damp, -(s**2) * damp * (1 - x**2 / 4)
+    sides, sizes = _standardised(fit.anchors), _standardised(np.abs(fit.anchors))
+    weights = np.concatenate([sides, sizes], axis=1)
+    found = [missing_terms(fit, w[:, None] * first, w[:, None] * second) for w in weights.T]
+    of_anchor = [*names, *(f"|{name}|" for name in names)]
+    labels = [f"{name}, with the anchor's {other}" for other in of_anchor for name in names]
+    effects, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    name = "relative change of Λ per standard deviation of the anchor"
+    evidence = strongest(name, effects, errors, _CHANGE_TOLERANCE, labels)
+    return Finding(
+        CONSTANT,
+        "one Λ for all anchors",
+        (evidence,),
+        "Some inputs vary more between views than others. Make augmentations equally strong for "
+        "all inputs, split the data and train an ensemble with a Λ̂ each, or let Λ̂ go: the "
+        "theorem does not cover these pairs.",
+    )
+
+
+def check_learned(fit: Fit, learned: FloatArray, names: list[str]) -> Finding:
+    """Asks whether a learned Λ̂ is the one that fits the pairs."""
+    evidence = strongest(
+        "relative difference of Λ̂ from the Λ that fits",
+        learned / fit.scale**2 - 1,
+        np.maximum(fit.errors, 1e-300) * learned / fit.scale**4,
+        _LEARNED_TOLERANCE,
+        names,
+    )
+    return Finding(
+        LEARNED,
+        "the Λ̂ of training is the Λ of its pairs",
+        (evidence,),
+        "Training has not ended, or another assumption keeps Λ̂ from its value. A Λ̂ several times "
+        "too large goes with a folded factor.",
+        details={"fitted": fit.concentration.tolist()},
+    )
+
+
+def _standardised(x: FloatArray) -> FloatArray:
+    spread = x.std(axis=0)
+    return (x - x.mean(axis=0)) / np.where(spread > 0, spread, 1.0)

@@ -1,0 +1,260 @@
+"""Checks of the anchors alone: uniform on the sphere, its support, folds, collapse."""
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize, stats
+
+from aninfonce_jax.diagnosis.findings import LEVEL, POWER, Evidence, Finding
+from aninfonce_jax.scores import monitors
+
+FloatArray = npt.NDArray[np.float64]
+
+UNIFORM, SUPPORT, INJECTIVE, COLLAPSE = "uniform", "support", "injective", "collapse"
+# √d · |mean|; a factor that is folded away has 0.8.
+_MEAN_TOLERANCE = 0.25
+# Relative standard deviation of the variances along the principal axes.
+_VARIANCE_TOLERANCE = 0.25
+# Distance of distribution functions.
+_PROJECTION_TOLERANCE = 0.1
+_EMPTY_TOLERANCE = 0.02
+_NORM_TOLERANCE = 0.01
+_FOLD_TOLERANCE = 0.5
+# Of the spread that a uniform dimension has, and of the rank.
+_DEAD_TOLERANCE = 0.9
+_RANK_TOLERANCE = 0.5
+_RANDOM_DIRECTIONS = 10
+
+
+def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
+    """Asks whether anchors are uniform: their mean, their axes, and one dimension at a time."""
+    evidence = (_rayleigh(anchors), _bingham(anchors), _projections(anchors, names))
+    return Finding(
+        UNIFORM,
+        "anchors are uniform on the sphere",
+        evidence,
+        "Some inputs are far more common than others, or the encoder has not spread them yet. "
+        "Balance the data, train longer or with more negatives; objective.centring keeps the "
+        "mean at zero. The theorem needs it; R² often survives mild deviations.",
+        details={"mean": anchors.mean(axis=0).tolist()},
+    )
+
+
+def _rayleigh(u: FloatArray) -> Evidence:
+    """The mean (Rayleigh, 1919): n d ‖mean‖² is χ² with d degrees of freedom."""
+    n, d = u.shape
+    statistic = float(n * d * np.sum(u.mean(axis=0) ** 2))
+    return _chi_squared("length of the mean, times √d", statistic, d, n, _MEAN_TOLERANCE)
+
+
+def _bingham(u: FloatArray) -> Evidence:
+    """The second moments (Bingham, 1974), for what has no mean but prefers an axis."""
+    n, d = u.shape
+    moments = u.T @ u / n
+    excess = d * float(np.sum(moments**2)) - 1
+    freedom = (d - 1) * (d + 2) // 2
+    name = "spread of the variances along axes"
+    return _chi_squared(
+        name, n * (d + 2) / 2 * excess, freedom, n * (d + 2) / 2, _VARIANCE_TOLERANCE
+    )
+
+
+def _chi_squared(
+    name: str, statistic: float, freedom: int, weight: float, tolerance: float
+) -> Evidence:
+    """Evidence of a statistic that is χ² with non-centrality weight · effect²."""
+    share = LEVEL / 3  # three tests make the check
+    critical = stats.chi2.isf(share, freedom)
+
+    def centrality(probability: float) -> float:
+        """Returns the non-centrality under which the statistic is so rarely exceeded."""
+        return _solved(lambda c: float(stats.ncx2.sf(statistic, freedom, c)) - probability)
+
+    low, high = centrality(share / 2), centrality(1 - share / 2)
+    needed = _solved(lambda c: float(stats.ncx2.sf(critical, freedom, c)) - POWER)
+    return Evidence(
+        name,
+        float(np.sqrt(max(statistic - freedom, 0.0) / weight)),
+        (float(np.sqrt(low / weight)), float(np.sqrt(high / weight))),
+        tolerance,
+        statistic,
+        float(stats.chi2.sf(statistic, freedom)),
+        float(np.sqrt(needed / weight)),
+    )
+
+
+def _solved(f: Callable[[float], float]) -> float:
+    """Returns the zero of a rising function of a number from 0 on, 0 if it starts above."""
+    if f(1e-9) >= 0:
+        return 0.0
+    end = 1.0
+    while f(end) < 0 and end < 1e12:
+        end *= 4
+    return float(optimize.brentq(f, 1e-9, end, xtol=1e-6, rtol=1e-6)) if f(end) >= 0 else end
+
+
+def _projections(u: FloatArray, names: list[str]) -> Evidence:
+    """Each dimension, and a few random directions, by Kolmogorov and Smirnov's distance.
+
+    Projections onto random directions tell any two distributions on the sphere apart
+    (Cuesta-Albertos, Cuevas and Fraiman, 2009).
+    """
+    n, d = u.shape
+    random = np.random.default_rng(0).normal(size=(_RANDOM_DIRECTIONS, d))
+    random /= np.linalg.norm(random, axis=1, keepdims=True)
+    projected = np.concatenate([u, u @ random.T], axis=1)
+    ranks = np.sort(_projected_cdf(projected, d), axis=0)
+    steps = np.arange(n + 1)[:, None] / n
+    distances = np.maximum(np.max(steps[1:] - ranks, axis=0), np.max(ranks - steps[:-1], axis=0))
+    m = len(distances)
+    worst = int(np.argmax(distances))
+    reach = float(np.sqrt(np.log(2 * m * 3 / LEVEL) / (2 * n)))
+    effect = float(distances[worst])
+    label = names[worst] if worst < d else "a random direction"
+    return Evidence(
+        f"distance from uniform ({label})",
+        effect,
+        (max(effect - reach, 0.0), min(effect + reach, 1.0)),
+        _PROJECTION_TOLERANCE,
+        effect,
+        min(1.0, m * float(stats.kstwo.sf(effect, n))),
+        reach + float(np.sqrt(np.log(1 / (1 - POWER)) / (2 * n))),
+    )
+
+
+def _projected_cdf(x: FloatArray, dim: int) -> FloatArray:
+    """The distribution function of one coordinate of a uniform unit vector."""
+    half = (dim - 1) / 2
+    return stats.beta.cdf(np.clip((1 + x) / 2, 0, 1), half, half)
+
+
+def check_support(embeddings: FloatArray, anchors: FloatArray, names: list[str]) -> Finding:
+    """Asks whether embeddings are on a sphere, and reach all of it.
+
+    Args:
+      embeddings: as they came, [n, d].
+      anchors: the same at length one.
+      names: of the dimensions.
+    """
+    norms = np.linalg.norm(embeddings, axis=1)
+    varied = float(norms.std() / norms.mean())
+    error = varied / np.sqrt(2 * len(norms))
+    length = Evidence(
+        "relative spread of the lengths",
+        varied,
+        (max(varied - 2 * error, 0.0), varied + 2 * error),
+        _NORM_TOLERANCE,
+    )
+    n, d = anchors.shape
+    ends = np.concatenate([anchors.max(axis=0), -anchors.min(axis=0)])
+    empty = 1 - _projected_cdf(ends, d)
+    worst = int(np.argmax(empty))
+    # Where a share e of the sphere is empty, n uniform points miss it with (1 - e)^n.
+    reach = float(np.log(2 * d / LEVEL) / n)
+    effect = float(empty[worst])
+    gap = Evidence(
+        f"share of the sphere left empty ({'+-'[worst // d]}{names[worst % d]})",
+        effect,
+        (max(effect - reach, 0.0), effect),
+        _EMPTY_TOLERANCE,
+        effect,
+        float(min(1.0, 2 * d * (1 - effect) ** n)),
+        reach,
+    )
+    return Finding(
+        SUPPORT,
+        "embeddings lie on a sphere and reach every part of it",
+        (gap, length),
+        "If lengths vary, normalise the encoder's output; the other checks took directions only. "
+        "If a part is empty, the data lack these inputs or the encoder does not reach them: see "
+        "'injective'.",
+        details={"lengths": [float(norms.min()), float(norms.mean()), float(norms.max())]},
+    )
+
+
+def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
+    """Asks whether a factor was folded: an output, or a direction, of one sign.
+
+    On the sphere the size of a coordinate follows from the others; an encoder that gives up a
+    factor's sign covers one hemisphere, and √d · |mean| along it is 0.8. Other ways of mapping
+    two inputs onto one point can't be seen in embeddings.
+    """
+    n, d = anchors.shape
+    even, odd = anchors[0::2], anchors[1::2]
+    # The direction is that of one half of the anchors, and is tested on the other.
+    along = odd @ even.mean(axis=0)
+    shares = np.append(np.mean(anchors > 0, axis=0), np.mean(along > 0))
+    counts = np.append(np.full(d, n), len(odd))
+    m = d + 1
+    p_values = [
+        float(stats.binomtest(round(share * count), int(count)).pvalue)
+        for share, count in zip(shares, counts, strict=True)
+    ]
+    z = float(stats.norm.isf(LEVEL / (2 * m)))
+    # A share's error is at most 0.5 / √n, and the effect is twice the share's distance from ½.
+    effects, reaches = np.abs(2 * shares - 1), z / np.sqrt(counts)
+    worst = int(np.argmax(effects - reaches))
+    label = names[worst] if worst < d else "direction of the mean"
+    power = float(stats.norm.ppf(POWER) / np.sqrt(n))
+    means = np.sqrt(d) * anchors.mean(axis=0)
+    evidence = Evidence(
+        f"folded share ({label})",
+        float(effects[worst]),
+        (
+            float(max(effects[worst] - reaches[worst], 0.0)),
+            float(min(effects[worst] + reaches[worst], 1.0)),
+        ),
+        _FOLD_TOLERANCE,
+        float(shares[worst]),
+        min(1.0, m * min(p_values)),
+        float(z / np.sqrt(n)) + power,
+    )
+    return Finding(
+        INJECTIVE,
+        "no factor is folded: outputs take both signs alike",
+        (evidence,),
+        "The encoder covers one side of the sphere only, so a factor's sign is lost. Train again "
+        "with objective.centring (an.centring_penalty), a smaller start of Λ̂ or a smaller "
+        "learning rate; it rarely finds back by itself. If the data themselves are one-sided "
+        "('uniform' is violated in the latents too), it is no fold.",
+        details={"scaled_means": means.tolist(), "positive_shares": shares[:d].tolist()},
+    )
+
+
+def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:
+    """Asks whether every dimension is used."""
+    n, d = anchors.shape
+    scores = monitors.collapse_scores(anchors)
+    spread = scores["spread"]
+    worst = int(np.argmin(spread))
+    centred = anchors[:, worst] - anchors[:, worst].mean()
+    variance = float(np.mean(centred**2))
+    fourth = float(np.mean(centred**4))
+    # By the delta method: the error of a standard deviation over itself.
+    relative = np.sqrt(max(fourth / variance**2 - 1, 0.0) / (4 * n)) if variance > 0 else 0.0
+    z = float(stats.norm.isf(LEVEL / (2 * d)))
+    low, high = (float(1 - spread[worst] * (1 + sign * z * relative)) for sign in (1, -1))
+    dead = Evidence(
+        f"missing spread ({names[worst]})",
+        float(max(1 - spread[worst], 0.0)),
+        (max(low, 0.0), high),
+        _DEAD_TOLERANCE,
+    )
+    rank = scores["effective_rank"]
+    ends = scores["effective_rank_interval"] or [rank, rank]
+    lost = Evidence(
+        "share of the rank that is lost",
+        1 - rank / d,
+        (max(1 - ends[1] / d, 0.0), 1 - ends[0] / d),
+        _RANK_TOLERANCE,
+    )
+    evidence = (dead, lost) if dead.effect > lost.effect else (lost, dead)
+    return Finding(
+        COLLAPSE,
+        "every dimension is used",
+        evidence,
+        "Dead or doubled dimensions: fewer may do (encoder.dim), or training collapsed: lower the "
+        "learning rate, take more negatives.",
+        details={"spread": spread.tolist(), "effective_rank": rank},
+    )

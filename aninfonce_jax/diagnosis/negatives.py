@@ -1,0 +1,98 @@
+"""Whether negatives are near enough, and enough of them, for the Λ of the pairs.
+
+Of an anchor's softmax over its positive and N negatives, what does not fall on the positive is
+what training still learns from. If positives and negatives do not overlap it is nearly nothing:
+the loss is near zero, and encoders that differ much have the same one.
+"""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from aninfonce_jax.diagnosis.findings import LEVEL, Evidence, Finding
+
+FloatArray = npt.NDArray[np.float64]
+
+NEGATIVES = "negatives"
+# Share of the softmax that has fallen on the positives.
+_SATURATED = 0.9
+_MOST_ROWS = 2000
+_CHUNK = 500
+_TABLE = (64, 256, 1024, 4096, 16_384, 65_536)
+
+
+def check_negatives(
+    anchors: FloatArray, positives: FloatArray, scale: FloatArray, negatives: int
+) -> Finding:
+    """Asks whether so many negatives leave anything to learn.
+
+    Args:
+      anchors: [n, d].
+      positives: [n, d].
+      scale: √Λ, [d].
+      negatives: that each anchor of a batch is contrasted with.
+    """
+    log_mean, own, beaten = _log_mean_of_negatives(anchors, positives, scale)
+    table = [
+        {
+            "negatives": count,
+            "left_to_learn": float(_left(log_mean, own, count).mean()),
+            "loss": float(np.mean(np.logaddexp(0.0, log_mean + np.log(count) - own))),
+        }
+        for count in sorted({*_TABLE, negatives})
+    ]
+    left = _left(log_mean, own, negatives)
+    error = float(left.std(ddof=1) / np.sqrt(len(left)))
+    reach = float(stats.norm.isf(LEVEL / 2)) * error
+    saturation = float(1 - left.mean())
+    evidence = Evidence(
+        f"softmax already on the positives, with {negatives} negatives",
+        saturation,
+        (max(saturation - reach, 0.0), min(saturation + reach, 1.0)),
+        _SATURATED,
+    )
+    enough = next((int(row["negatives"]) for row in table if row["left_to_learn"] >= 0.5), None)
+    hint = (
+        f"with {enough} negatives half of it would be left."
+        if enough is not None
+        else f"even {_TABLE[-1]} negatives would leave less than half."
+    )
+    details: dict[str, Any] = {"overlap": float(beaten.mean()), "by_negatives": table}
+    return Finding(
+        NEGATIVES,
+        "positives and negatives overlap, so that the batch has something to teach",
+        (evidence,),
+        "Positives are so much nearer than negatives that the loss hardly tells encoders apart; "
+        f"{hint} Take larger batches (the chunked or sharded losses), hard negatives, or stronger "
+        "augmentations, which lower Λ.",
+        details=details,
+    )
+
+
+def _left(log_mean: FloatArray, own: FloatArray, negatives: int) -> FloatArray:
+    """The share of the softmax that does not fall on the positive, [rows]."""
+    return 1 / (1 + np.exp(np.clip(own - log_mean - np.log(negatives), -700, 700)))
+
+
+def _log_mean_of_negatives(
+    anchors: FloatArray, positives: FloatArray, scale: FloatArray
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Returns log mean exp(score) of other anchors, the positive's score, and how many beat it.
+
+    From means over the other anchors the sum of any number of negatives follows.
+    """
+    u, v = (x[:_MOST_ROWS] * scale for x in (anchors, positives))
+    own = -0.5 * np.sum((u - v) ** 2, axis=1)
+    squares = np.sum(u**2, axis=1)
+    log_mean, beaten = np.empty(len(u)), np.empty(len(u))
+    for start in range(0, len(u), _CHUNK):
+        rows = slice(start, start + _CHUNK)
+        scores = u[rows] @ u.T - 0.5 * (squares[rows, None] + squares[None, :])
+        scores[np.arange(len(scores)), np.arange(start, start + len(scores))] = -np.inf
+        peak = scores.max(axis=1)
+        total = np.sum(np.exp(scores - peak[:, None]), axis=1)
+        log_mean[rows] = peak + np.log(total / (len(u) - 1))
+        beaten[rows] = np.sum(scores > own[rows, None], axis=1) / (len(u) - 1)
+    return log_mean, own, beaten

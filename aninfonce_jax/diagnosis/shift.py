@@ -1,0 +1,70 @@
+"""Whether two sets of embeddings come from one distribution: a held-out classifier."""
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+
+from aninfonce_jax.diagnosis.findings import POWER, Evidence, Finding
+
+FloatArray = npt.NDArray[np.float64]
+
+SHIFT = "domain shift"
+# Twice the distance of the area under the curve from ½.
+_TOLERANCE = 0.2
+_PENALTY = 1e-2
+
+
+def check_shift(anchors: FloatArray, reference: FloatArray) -> Finding:
+    """Asks whether a classifier tells anchors from a reference, better than by chance.
+
+    A linear discriminant on the coordinates and their squares is fitted to one half of each
+    set; its scores of the other halves are compared by Mann and Whitney's test.
+
+    Args:
+      anchors: [n, d].
+      reference: [m, d].
+    """
+    rng = np.random.default_rng(0)
+    one, other = (x[rng.permutation(len(x))] for x in (anchors, reference))
+    halves = [(x[: len(x) // 2], x[len(x) // 2 :]) for x in (one, other)]
+    direction = _discriminant(halves[0][0], halves[1][0])
+    scores = [_expanded(held_out) @ direction for _, held_out in halves]
+    n, m = map(len, scores)
+    ranks = stats.rankdata(np.concatenate(scores))
+    area = float((ranks[n:].sum() - m * (m + 1) / 2) / (n * m))
+    # How often each score is beaten by, and beats, those of the other set (DeLong et al., 1988).
+    beaten = 1 - np.searchsorted(np.sort(scores[1]), scores[0]) / m
+    beats = np.searchsorted(np.sort(scores[0]), scores[1]) / n
+    error = float(np.sqrt(beaten.var(ddof=1) / n + beats.var(ddof=1) / m))
+    by_chance = float(np.sqrt((n + m + 1) / (12 * n * m)))
+    effect = 2 * area - 1
+    reach = 2 * float(stats.norm.ppf(0.975)) * error
+    evidence = Evidence(
+        "advantage of a classifier over chance, 2·AUC - 1",
+        effect,
+        (max(effect - reach, -1.0), min(effect + reach, 1.0)),
+        _TOLERANCE,
+        area,
+        float(stats.norm.sf((area - 0.5) / by_chance)),
+        2 * by_chance * float(stats.norm.isf(0.05) + stats.norm.ppf(POWER)),
+    )
+    return Finding(
+        SHIFT,
+        "both sets of inputs come from one distribution",
+        (evidence,),
+        "A classifier tells the sets apart, so scores on the one say little of the other. Evaluate "
+        "on inputs made as those of training were (augmented, if they were), or train on both.",
+        details={"area_under_curve": area, "held_out": [n, m]},
+    )
+
+
+def _expanded(x: FloatArray) -> FloatArray:
+    return np.concatenate([x, x**2], axis=1)
+
+
+def _discriminant(one: FloatArray, other: FloatArray) -> FloatArray:
+    a, b = _expanded(one), _expanded(other)
+    within = np.cov(a.T) / 2 + np.cov(b.T) / 2
+    scale = np.sqrt(np.maximum(np.diag(within), 1e-300))
+    correlations = within / np.outer(scale, scale) + _PENALTY * np.eye(len(scale))
+    return np.linalg.solve(correlations, (b.mean(axis=0) - a.mean(axis=0)) / scale) / scale

@@ -1,0 +1,251 @@
+"""Command line: aninfonce embed --workdir=DIR --input=FOLDER --output=z.npy.
+
+Embeds observations with a run that is trained, or a model that was saved. The data that it was
+trained on need not be there.
+"""
+
+import argparse
+import csv
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from aninfonce_jax.cli import EXIT_FAILED, EXIT_USAGE, complain, printable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from aninfonce_jax.estimator.model import TrainedModel
+
+COMMAND = "embed"
+_USAGE = """\
+Embed observations with a trained run; the data it was trained on need not be there.
+
+usage: aninfonce embed --workdir=DIR --input=FOLDER|FILE.npy
+           --output=FILE.npy|FILE.csv|FILE.parquet
+
+examples:
+  aninfonce embed --workdir=runs/cifar10 --input=pictures --output=z.csv
+      every image in the folder and below it, in the order of their names
+  aninfonce embed --workdir=runs/linear --input=observations.npy --output=z.npy
+      the rows of an array, which may be larger than memory
+
+flags:
+  --workdir  of a run, or a model that was saved
+  --input    a folder of images (JPEG, PNG, WebP or BMP), or an array [n, ...]
+  --output   .npy: float32 [n, dim]; .csv and .parquet: a column for each dimension and,
+             of images, one with their names; .parquet needs pyarrow
+  --help     this page
+"""
+_FLAGS = ("workdir", "input", "output")
+_ENDINGS = (".npy", ".csv", ".parquet")
+
+
+class EmbedError(ValueError):
+    """What a command asks for can't be done; its message is one line for the user."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise EmbedError(f"{message}; see aninfonce embed --help")
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Runs the command and returns its exit code.
+
+    Args:
+      arguments: those behind `embed`.
+    """
+    if {"-h", "--help", "-help"} & set(arguments):
+        print(_USAGE)
+        return 0
+    try:
+        flags = _parse(arguments)
+    except EmbedError as error:
+        return complain(error, EXIT_USAGE)
+    from aninfonce_jax import compile_cache
+    from aninfonce_jax.training.checkpoint import CheckpointError
+
+    compile_cache.use()
+    try:
+        count = _embed(flags)
+    except (ValueError, TypeError) as error:
+        return complain(error, EXIT_USAGE)
+    except CheckpointError as error:
+        return complain(error, EXIT_FAILED)
+    except OSError as error:
+        return complain(f"{flags.output} can't be written: {error}", EXIT_FAILED)
+    print(f"embeddings of {count:,} rows: {printable(flags.output)}")
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = _Parser(prog=f"aninfonce {COMMAND}", add_help=False, allow_abbrev=False)
+    for flag in _FLAGS:
+        parser.add_argument(f"--{flag}")
+    flags = parser.parse_args(arguments)
+    for flag in _FLAGS:
+        if not getattr(flags, flag):
+            raise EmbedError(f"--{flag} is missing; see aninfonce embed --help")
+    if Path(flags.output).suffix not in _ENDINGS:
+        raise EmbedError(f"--output must end in {', '.join(_ENDINGS)}, got {flags.output!r}")
+    if flags.output.endswith(".parquet") and importlib.util.find_spec("pyarrow") is None:
+        raise EmbedError(
+            f"--output={flags.output} needs pyarrow, which is not installed; install it, or "
+            "write .npy or .csv"
+        )
+    if not Path(flags.output).absolute().parent.is_dir():
+        raise EmbedError(f"--output={flags.output}: there is no such folder; make it first")
+    return flags
+
+
+def _embed(flags: argparse.Namespace) -> int:
+    """Embeds the input and writes the output; returns how many rows there are."""
+    from aninfonce_jax.estimator.loading import load
+    from aninfonce_jax.estimator.model import TrainedModel
+
+    found = load(flags.workdir)
+    model = found if isinstance(found, TrainedModel) else found.model_
+    rows, names = _open_input(Path(flags.input).expanduser(), model)
+    output = Path(flags.output)
+    partial = output.with_name(f"{output.name}.partial")
+    try:
+        _WRITERS[output.suffix](partial, model, rows, names)
+        os.replace(partial, output)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+    return len(rows)
+
+
+def _open_input(path: Path, model: "TrainedModel") -> tuple[Any, list[str] | None]:
+    """Returns rows that can be cut out, and the names of those that have any."""
+    import numpy as np
+
+    if path.is_dir():
+        if not model.rows.resize:
+            raise EmbedError(
+                f"--input={path} is a folder, and the model takes rows of shape "
+                f"{model.rows.shape}, not images; pass an array, FILE.npy"
+            )
+        images = ImageFiles(path, model.rows.shape[0], model.rows.shape[-1])
+        return images, images.names
+    if path.suffix != ".npy" or not path.is_file():
+        raise EmbedError(f"--input={path} is neither a folder nor an array, FILE.npy")
+    try:
+        rows = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise EmbedError(f"--input={path} can't be read as an array: {error}") from error
+    if rows.ndim < 2:
+        raise EmbedError(f"--input={path} must hold rows [n, ...], got shape {rows.shape}")
+    return rows, None
+
+
+class ImageFiles:
+    """The images of a folder and all below it, decoded as they are asked for.
+
+    Args:
+      folder: where they are.
+      size: to which they are brought, height and width.
+      channels: 3 for RGB, 1 for greyscale.
+    """
+
+    def __init__(self, folder: Path, size: int, channels: int) -> None:
+        from aninfonce_jax.data.datasets import IMAGE_SUFFIXES
+        from aninfonce_jax.data.decode import Decoder
+
+        found = (
+            Path(parent, name)
+            for parent, folders, names in os.walk(folder)
+            for name in names
+            if name.lower().endswith(IMAGE_SUFFIXES) and not name.startswith(".")
+        )
+        self.paths = sorted(found)
+        if not self.paths:
+            raise EmbedError(f"--input={folder} holds no image: .jpeg, .png, .webp or .bmp")
+        self.names = [str(path.relative_to(folder)) for path in self.paths]
+        self._decoder = Decoder(size, channels=channels)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, rows: slice) -> "np.ndarray":
+        """Returns the pixels of some images, uint8 [n, size, size, channels]."""
+        import numpy as np
+
+        return np.stack([self._decode(path) for path in self.paths[rows]])
+
+    def _decode(self, path: Path) -> "np.ndarray":
+        from aninfonce_jax.data.headers import CorruptImageError
+        from aninfonce_jax.data.source import DataError, read_file
+
+        try:
+            return self._decoder(read_file(path, _MOST_BYTES))
+        except (CorruptImageError, DataError, OSError) as error:
+            raise EmbedError(f"{path} can't be read: {error}; repair or remove it") from error
+
+
+# Of an image file.
+_MOST_BYTES = 2**30
+
+
+def _write_npy(path: Path, model: "TrainedModel", rows: Any, names: list[str] | None) -> None:
+    import numpy as np
+
+    del names
+    out = np.lib.format.open_memmap(path, "w+", np.float32, (len(rows), model.dim))
+    start = 0
+    for batch in model.transform_batches(rows):
+        out[start : start + len(batch)] = batch
+        start += len(batch)
+    out.flush()
+
+
+def _columns(model: "TrainedModel", names: list[str] | None) -> list[str]:
+    return [*(["name"] if names is not None else []), *(f"z{i}" for i in range(model.dim))]
+
+
+def _write_csv(path: Path, model: "TrainedModel", rows: Any, names: list[str] | None) -> None:
+    with open(path, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+        writer = csv.writer(file)
+        writer.writerow(_columns(model, names))
+        for own, batch in _batches(model, rows, names):
+            # As many digits as make a float32 what it was.
+            texts = [[f"{value:.9g}" for value in row] for row in batch]
+            writer.writerows(
+                texts if own is None else [[n, *t] for n, t in zip(own, texts, strict=True)]
+            )
+
+
+def _write_parquet(path: Path, model: "TrainedModel", rows: Any, names: list[str] | None) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    fields = [pa.field(name, pa.string() if name == "name" else pa.float32())
+              for name in _columns(model, names)]  # fmt: skip
+    schema = pa.schema(fields)
+    with pq.ParquetWriter(path, schema) as writer:
+        for own, batch in _batches(model, rows, names):
+            columns = [*([own] if own is not None else []), *batch.T]
+            writer.write_table(pa.table([pa.array(x) for x in columns], schema=schema))
+
+
+def _batches(
+    model: "TrainedModel", rows: Any, names: list[str] | None
+) -> Iterator[tuple[list[str] | None, "np.ndarray"]]:
+    """Yields the names and the embeddings of some rows at a time."""
+    start = 0
+    for batch in model.transform_batches(rows):
+        yield None if names is None else names[start : start + len(batch)], batch
+        start += len(batch)
+
+
+_WRITERS: dict[str, Callable[[Path, "TrainedModel", Any, list[str] | None], None]] = {
+    ".npy": _write_npy,
+    ".csv": _write_csv,
+    ".parquet": _write_parquet,
+}

@@ -1,0 +1,183 @@
+"""`an.load`: a saved model, or the work directory of any run; its data need not be there."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from aninfonce_jax import config as config_lib
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.build import build_shapes
+from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.data.pipeline import ImageBatch
+from aninfonce_jax.estimator import parts
+from aninfonce_jax.estimator.description import GIVEN, Shapes, choose, remake
+from aninfonce_jax.estimator.estimator import AnInfoNCE
+from aninfonce_jax.estimator.model import RowSpec, TrainedModel
+from aninfonce_jax.estimator.saved import MODEL_FILE, ModelError, read_model, read_weights
+from aninfonce_jax.estimator.training import best_weights, latest_weights, snapshot_tree
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath
+from aninfonce_jax.sources.images import ImagePairs
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.types import Array, Weights
+
+
+def load(
+    path: str | os.PathLike[str],
+    *,
+    encoder: Any = None,
+    objective: Any = None,
+    optimizer: Any = None,
+) -> AnInfoNCE | TrainedModel:
+    """Opens a saved model, or the work directory of a run; its data need not be there.
+
+    Args:
+      path: what `save` wrote, the `workdir` of an estimator, or that of any run of a config.
+      encoder: where the model was trained with a module or functions of one's own: these again.
+      objective: likewise.
+      optimizer: likewise, for the work directory of an estimator.
+
+    Returns:
+      The estimator or, of a run of a config, its `TrainedModel`.
+
+    Raises:
+      ModelError: what is there can't be used.
+      WorkdirError, CheckpointError: a work directory can't be, or has no checkpoint yet.
+    """
+    given = {"encoder": encoder, "objective": objective, "optimizer": optimizer}
+    folder = workdir_lib.locate(path)
+    if isinstance(folder, Path) and (folder / MODEL_FILE).is_file():
+        return _load_saved(folder, given)
+    if (folder / workdir_lib.CONFIG_FILE).exists():
+        return _load_workdir(folder, given)
+    problem = "holds no model" if folder.exists() else "does not exist"
+    raise ModelError(
+        f"{folder} {problem}: expected what model.save() wrote ({MODEL_FILE}), or the work "
+        f"directory of a run ({workdir_lib.CONFIG_FILE})"
+    )
+
+
+def _load_saved(folder: Path, given: Mapping[str, Any]) -> AnInfoNCE | TrainedModel:
+    content = read_model(folder)
+    if "config" in content:
+        try:
+            config = config_lib.from_dict(content["config"])
+        except ConfigError as error:
+            raise ModelError(f"{folder / MODEL_FILE} is of another version: {error}") from error
+        experiment = build_shapes(config)
+        weights = read_weights(folder, content, _shapes(experiment))
+        return _of_config(experiment, weights, content["config"])
+    # Of which only the weights count: any optimiser will do.
+    experiment = _experiment(content["estimator"], optimizer="adam", ema_decay=0.0, given=given)
+    weights = read_weights(folder, content, _shapes(experiment))
+    params = dict(content["params"])
+    if params["objective"] == GIVEN:  # perhaps one of ours, whose settings are known
+        params["objective"] = remake(content["estimator"], given).objective
+    if params["optimizer"] == GIVEN:  # needed to train on, and asked for then
+        params["optimizer"] = given["optimizer"]
+    params = {name: choose_param(name, params, given) for name in params}
+    return _fitted(AnInfoNCE(**params), content["estimator"], given, weights, content["fitted"])
+
+
+def _load_workdir(folder: AnyPath, given: Mapping[str, Any]) -> AnInfoNCE | TrainedModel:
+    values = workdir_lib.read_saved(folder).values
+    placement = Placement.local(1)
+    if values.get("made_by") != workdir_lib.MADE_IN_CODE:
+        experiment = build_shapes(workdir_lib.read_config(folder))
+        _, weights = latest_weights(folder, experiment, placement)
+        return _of_config(experiment, snapshot_tree(weights), values)
+    described = values.get("settings", {}).get("estimator")
+    if described is None:
+        raise ModelError(
+            f"{folder} holds an experiment that was made in code, of parts that are not written "
+            "down; restore it there, an.train(experiment, workdir), or save an estimator"
+        )
+    params = {
+        "dim": described["dim"],
+        **{name: described[name] for name in ("encoder", "optimizer", "learning_rate")},
+        "steps": values["steps"],
+        "batch_size": values["batch_size"],
+        "ema_decay": values["ema_decay"],
+        "seed": values["seed"],
+    }
+    experiment = _experiment(
+        described,
+        optimizer=choose("optimizer", described, given),
+        ema_decay=values["ema_decay"],
+        given=given,
+    )
+    step, weights = best_weights(folder, experiment, placement)
+    rows = workdir_lib.read_metrics(folder / workdir_lib.METRICS_FILE)
+    params = {name: choose_param(name, params, given) for name in params}
+    model = AnInfoNCE(objective=remake(described, given).objective, **params)
+    model.set_curves(rows, step)
+    attributes = {"batch_size_": values["batch_size"]}
+    return _fitted(model, described, given, snapshot_tree(weights), attributes)
+
+
+def choose_param(name: str, params: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """Returns an argument as saved, or the object that was passed in its place."""
+    return choose(name, params, given) if name in given else params[name]
+
+
+def _experiment(
+    described: Mapping[str, Any], *, optimizer: Any, ema_decay: float, given: Mapping[str, Any]
+) -> Experiment:
+    """Returns an experiment whose state has the shapes of the described run."""
+    remade = remake(described, given)
+    return Experiment(
+        Shapes(remade.rows.shape),
+        remade.encoder,
+        remade.objective,
+        parts.make_updates(optimizer, described["learning_rate"], steps=1),
+        ema_decay=ema_decay,
+    )
+
+
+def _shapes(experiment: Experiment) -> Weights:
+    weights: Weights = jax.eval_shape(experiment.init_state).weights
+    return weights
+
+
+def _fitted(
+    model: AnInfoNCE,
+    described: Mapping[str, Any],
+    given: Mapping[str, Any],
+    weights: Weights,
+    attributes: Mapping[str, Any],
+) -> AnInfoNCE:
+    remade = remake(described, given)
+    model.set_model(
+        TrainedModel(remade.encoder, remade.objective, weights, remade.rows, described["dim"]),
+        described,
+    )
+    for name, value in attributes.items():
+        setattr(model, name, float("nan") if value is None else value)
+    return model
+
+
+def _of_config(experiment: Experiment, weights: Weights, values: Mapping[str, Any]) -> TrainedModel:
+    source = experiment.source
+    if isinstance(source, ImagePairs):
+        images = source
+
+        def observe(rows: Array) -> Array:
+            nothing = np.zeros(0)
+            return images.plain_views(ImageBatch(rows, nothing, nothing, nothing))
+
+        size = images.decoder.size
+        rows = RowSpec((size, size, images.decoder.channels), True, observe, resize=True)
+    else:
+        rows = RowSpec(tuple(source.example().shape[1:]), is_bytes=False)
+    return TrainedModel(
+        experiment.encoder,
+        experiment.objective,
+        weights,
+        rows,
+        experiment.embedding_dim,
+        config=dict(values),
+    )

@@ -1,0 +1,197 @@
+"""From what `fit` is given to a source of pairs, an encoder that fits them, and sizes."""
+
+import dataclasses
+import inspect
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from aninfonce_jax.estimator import parts
+from aninfonce_jax.estimator.checks import as_array
+from aninfonce_jax.estimator.model import RowSpec
+from aninfonce_jax.estimator.sizes import Sizes
+from aninfonce_jax.estimator.standardise import Standardised, examine
+from aninfonce_jax.models.encoder import Encoder
+from aninfonce_jax.placement import Rows
+from aninfonce_jax.sources import pairs as pairs_lib
+from aninfonce_jax.sources.arrays import ArrayPairs
+from aninfonce_jax.sources.iterators import IteratorPairs
+from aninfonce_jax.sources.source import Source, as_feed
+
+# Pairs of a source without end that statistics are taken from.
+_SAMPLE = 2048
+# What an iterator without end, or a source of one's own, is gone over by `partial_fit`.
+_STEPS_OF_A_PASS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """What a run is made of that follows from its data.
+
+    Attributes:
+      source: of pairs, with some set aside.
+      encoder: that takes its observations.
+      sizes: of the run.
+      shape: of an observation.
+      is_bytes: whether observations are bytes.
+      names: of the columns.
+      passes: steps that go over all pairs once.
+      resizes: whether the encoder takes images whose size may be changed.
+    """
+
+    source: Source
+    encoder: Encoder
+    sizes: Sizes
+    shape: tuple[int, ...]
+    is_bytes: bool
+    names: np.ndarray | None
+    passes: int
+    resizes: bool
+
+
+def as_source(X: Any, y: Any, rule: Any) -> Source:
+    """Returns what `fit` is given as a source.
+
+    Args:
+      X: first views, a source, an iterator of pairs, or what the rule takes.
+      y: second views, or labels for the rule.
+      rule: makes pairs of X; None: there is none.
+
+    Raises:
+      TypeError, ValueError: it is none of these.
+    """
+    if isinstance(X, Source):
+        if y is not None:
+            raise ValueError("fit(source) takes the source alone, got a second argument")
+        return X
+    if hasattr(X, "__next__"):
+        return pairs_lib.from_iterator(X)
+    if rule is not None:
+        return _by_rule(rule, X, y)
+    first = as_array(X)
+    if y is None:
+        raise ValueError(
+            "fit(X) needs the other views too, fit(view1, view2), or a rule that makes pairs of "
+            "one array: AnInfoNCE(pairs=an.pairs.time_lagged) for a time series, "
+            "pairs=an.pairs.grouped and fit(X, labels) for rows of the same thing; "
+            "requires y to be passed, but the target y is None"
+        )
+    return pairs_lib.paired(first, as_array(y, "view2"))
+
+
+def _by_rule(rule: Any, X: Any, y: Any) -> Source:
+    if not callable(rule):
+        raise TypeError(
+            "pairs must be a function that makes pairs of X, such as an.pairs.time_lagged, got "
+            f"{rule!r}"
+        )
+    is_sessions = isinstance(X, list | tuple) and np.ndim(X[0] if len(X) else 0) > 1
+    given = X if is_sessions else as_array(X)
+    if len(given) < 2 and not is_sessions:
+        raise ValueError("n_samples=1 is too few to make pairs of: at least 2 rows are needed")
+    takes = inspect.signature(rule).parameters
+    if "labels" in takes:
+        if y is None:
+            raise ValueError(
+                "this pairs rule takes labels: fit(X, labels); "
+                "requires y to be passed, but the target y is None"
+            )
+        made = rule(given, labels=np.asarray(y))
+    else:
+        made = rule(given)
+    if not isinstance(made, Source):
+        raise TypeError(f"a pairs rule must return a source, got {type(made).__name__}")
+    return made
+
+
+def prepare(
+    source: Source,
+    *,
+    names: np.ndarray | None,
+    encoder: Any,
+    dim: int,
+    standardises: bool,
+    sizes: Callable[[int | None], Sizes],
+) -> Prepared:
+    """Returns all that follows from the data.
+
+    Args:
+      source: of pairs.
+      names: of the columns, where they have any.
+      encoder: the estimator's argument.
+      dim: of the embeddings.
+      standardises: whether observations are to be standardised.
+      sizes: from the number of pairs, None where they have no end, to sizes.
+
+    Raises:
+      ValueError: data or arguments are not sound.
+    """
+    shape = tuple(source.example().shape[1:])
+    is_bytes = False
+    chosen = sizes(len(source) if isinstance(source, ArrayPairs) else None)
+    arrays: list[np.ndarray] = []
+    passes = _STEPS_OF_A_PASS
+    if isinstance(source, ArrayPairs):
+        is_bytes = source.observation.dtype == np.uint8
+        arrays = list(source.table.arrays)
+        source = source.with_held_out(chosen.held_out)
+        passes = max(1, len(source) // chosen.batch_size)
+        _check_enough(source, chosen)
+    elif isinstance(source, IteratorPairs):
+        is_bytes = source.observation.dtype == np.uint8
+        arrays, chosen = _from_iterator(source, chosen)
+    elif standardises:
+        arrays = _sample(source, chosen.batch_size)
+    made = parts.make_encoder(encoder, dim, shape)
+    resizes = parts.is_of_images(encoder, shape)
+    # Images are standardised by the encoder; all else is looked through in any case, for NaN.
+    if arrays and not (is_bytes and resizes):
+        mean, scale = examine(arrays)
+        if standardises and not resizes:
+            made = Standardised(made, mean, scale)
+    parts.check_dim(made, dim, shape)
+    return Prepared(source, made, chosen, shape, is_bytes, names, passes, resizes and is_bytes)
+
+
+def row_spec(prepared: Prepared) -> RowSpec:
+    """Returns what observations a model takes that was trained on these."""
+    is_square = len(prepared.shape) == 3 and prepared.shape[0] == prepared.shape[1]
+    return RowSpec(prepared.shape, prepared.is_bytes, resize=prepared.resizes and is_square)
+
+
+def _check_enough(source: ArrayPairs, sizes: Sizes) -> None:
+    if len(source) < sizes.batch_size:
+        raise ValueError(
+            f"batch_size={sizes.batch_size} is more than the {len(source)} pairs that are left to "
+            f"train on with {sizes.held_out} set aside; lower it, or pass held_out=0"
+        )
+
+
+def _from_iterator(source: IteratorPairs, sizes: Sizes) -> tuple[list[np.ndarray], Sizes]:
+    """Sets the first pairs of an iterator aside; returns arrays of those that were looked at."""
+    head = source.head(_SAMPLE)
+    views = [np.stack([pair[view] for pair in head]) for view in (0, 1)]
+    if len(head) < sizes.batch_size:
+        raise ValueError(
+            f"batch_size={sizes.batch_size} is more than the {len(head)} pairs of the iterator; "
+            "lower it, or pass arrays"
+        )
+    held_out = min(sizes.held_out, len(head) // 4)
+    if held_out >= sizes.batch_size:
+        source.hold_out(pairs_lib.paired(views[0][:held_out], views[1][:held_out]).table, held_out)
+    return views, dataclasses.replace(sizes, held_out_batches=max(1, held_out // sizes.batch_size))
+
+
+def _sample(source: Source, batch_size: int) -> list[np.ndarray]:
+    """Returns views of some pairs of a source of one's own."""
+    key = jax.random.key(0)
+    if source.fed(batch_size) is None:
+        batches = [source.pairs(key, None, batch_size)]
+    else:
+        with as_feed(source.open_feed(Rows(batch_size), seed=0, step=0)) as feed:
+            count = max(1, _SAMPLE // batch_size)
+            batches = [source.pairs(key, fed, batch_size) for fed in itertools.islice(feed, count)]
+    return [np.asarray(view) for batch in batches for view in (batch.view1, batch.view2)]

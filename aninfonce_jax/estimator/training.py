@@ -1,0 +1,95 @@
+"""Runs of an estimator: where they begin, and which of their weights are kept."""
+
+import dataclasses
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.remote import AnyPath
+from aninfonce_jax.training import loop
+from aninfonce_jax.training.checkpoint import Checkpoints, Restored
+from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.saved_trees import as_target, snapshot
+from aninfonce_jax.training.state import TrainState
+from aninfonce_jax.types import PyTree, Weights
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where a run goes on from.
+
+    Attributes:
+      weights: as `snapshot_tree` returns them.
+      opt_state: of the optimiser, likewise; None: it begins anew.
+    """
+
+    weights: Weights
+    opt_state: PyTree = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ContinuedExperiment(Experiment):
+    """An experiment that may begin from given weights."""
+
+    start: Start | None = None
+
+    def init_state(self) -> TrainState:
+        """Returns the state before the first step; may be traced."""
+        state = super().init_state()
+        if self.start is None:
+            return state
+        weights: Weights = jax.tree.map(as_target, self.start.weights, state.weights)
+        opt_state = state.opt_state
+        if self.start.opt_state is not None:
+            opt_state = jax.tree.map(as_target, self.start.opt_state, opt_state)
+        average = None if state.average is None else jax.tree.map(jnp.copy, weights)
+        return dataclasses.replace(
+            state,
+            params=weights.params,
+            model_state=weights.model_state,
+            opt_state=opt_state,
+            average=average,
+        )
+
+
+def snapshot_tree(tree: PyTree) -> PyTree:
+    """Returns a tree of NumPy arrays; random keys as their numbers."""
+    return jax.tree.map(snapshot, tree)
+
+
+def best_weights(
+    folder: AnyPath, experiment: Experiment, placement: Placement
+) -> tuple[int, Weights]:
+    """Returns the step and the evaluated weights of the best checkpoint of a run.
+
+    Raises:
+      WorkdirError: the run has none yet.
+      CheckpointError: none is whole.
+    """
+    return _restored(folder, experiment, placement, Checkpoints.restore_best)
+
+
+def latest_weights(
+    folder: AnyPath, experiment: Experiment, placement: Placement
+) -> tuple[int, Weights]:
+    """Returns those of the latest checkpoint; see `best_weights`."""
+    return _restored(folder, experiment, placement, Checkpoints.restore_latest)
+
+
+def _restored(
+    folder: AnyPath,
+    experiment: Experiment,
+    placement: Placement,
+    restore: Callable[[Checkpoints, PyTree], Restored | None],
+) -> tuple[int, Weights]:
+    missing = workdir_lib.WorkdirError(f"{folder} has no checkpoint yet; train it first")
+    if not (folder / workdir_lib.CHECKPOINT_FOLDER).exists():
+        raise missing
+    with loop.open_checkpoints(folder, experiment, placement) as checkpoints:
+        restored = restore(checkpoints, loop.abstract_state(experiment, placement))
+    if restored is None:
+        raise missing
+    return restored.step, restored.state.evaluated
