@@ -76,7 +76,7 @@ def _figures(folder: AnyPath) -> list[AnyPath]:
     with reading(figures):
         if isinstance(folder, RemotePath) or not figures.is_dir():
             return []
-        return sorted(path for path in figures.iterdir() if path.suffix in FIGURE_ENDINGS)
+        return sorted(path for path in figures.iterdir() if path.name.endswith(FIGURE_ENDINGS))
 
 
 def _kind(path: AnyPath) -> str:
