@@ -4,7 +4,7 @@ Which form is taken is decided when a program is lowered, for the platform it is
 TPUs and GPUs get XLA's own operations, also where a CPU compiles for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import flax.linen as nn
@@ -64,7 +64,7 @@ def _convolve_backward(
     stride: int, kept: tuple[Array, Array], gradient: Array
 ) -> tuple[Array, Array]:
     x, kernel = kept
-    (dx,) = jax.vjp(lambda x: _native(x, kernel.astype(x.dtype), stride), x)[1](gradient)
+    dx = _native_input_gradient(x, gradient, kernel, stride)
     return dx, kernel_gradient(x, gradient, kernel, stride)
 
 
@@ -73,7 +73,28 @@ _convolve.defvjp(_convolve_forward, _convolve_backward)
 
 def input_gradient(x: Array, gradient: Array, kernel: Array, stride: int) -> Array:
     """Returns the gradient of `convolve`'s maps, by that of its result."""
-    (dx,) = jax.vjp(lambda x: convolve(x, kernel, stride), x)[1](gradient)
+    sizes = gradient.shape[1:3]
+
+    def native(gradient: Array, kernel: Array) -> Array:
+        return _native_input_gradient(x, gradient, kernel, stride)
+
+    def product(gradient: Array, kernel: Array) -> Array:
+        convolve_x = partial(_convolve_by_product, kernel=kernel, stride=stride, sizes=sizes)
+        return _transposed(convolve_x, x, gradient)
+
+    if max(sizes) > SMALL_MAP:
+        return native(gradient, kernel)
+    return lax.platform_dependent(gradient, kernel, cpu=product, default=native)
+
+
+def _native_input_gradient(x: Array, gradient: Array, kernel: Array, stride: int) -> Array:
+    kernel = kernel.astype(x.dtype)
+    return _transposed(lambda x: _native(x, kernel, stride), x, gradient)
+
+
+def _transposed(function: Callable[[Array], Array], x: Array, gradient: Array) -> Array:
+    """Applies the transpose of a linear function, without the function itself as `jax.vjp`."""
+    (dx,) = jax.linear_transpose(function, jax.ShapeDtypeStruct(x.shape, x.dtype))(gradient)
     return dx
 
 

@@ -119,3 +119,12 @@ def test_the_shortcut_alone_passes_a_gradient_where_the_branch_is_cut_off():
     chex.assert_trees_all_close(dx, jnp.where(out > 0, gradient, 0), rtol=1e-5, atol=1e-6)
     assert not np.any(weights["conv3"]["kernel"])
     assert np.all(weights["norm3"]["scale"] != 0)
+
+
+def test_the_gradient_traces_no_convolution_that_nobody_needs():
+    # FLOPs are counted in the traced program (forecast/arithmetic.py).
+    arrays = draw(1, 32)
+    block = Bottleneck(8, 1, jnp.float32)
+    text = str(jax.make_jaxpr(functools.partial(run, block))(*arrays))
+    # Three forward; of input and kernel for the first two; two products for the last one's input.
+    assert text.count("conv_general_dilated[") == 3 + 4 + 2
