@@ -143,11 +143,25 @@ def _train(
         peers.by_first(
             "hold the work directory", lambda: stack.enter_context(workdir_lib.hold(*folders))
         )
+        peers.by_first("look at the work directory", lambda: _check_folders(runs, workdir))
         try:
             return _train_and_report(runs, workdir, command, stop, peers)
         except Preempted as notice:
             flag = shlex.quote(f"--workdir={workdir}")
             return complain(f"{notice}; the same command with {flag} goes on", EXIT_PREEMPTED)
+
+
+def _check_folders(runs: Mapping[str, _Run], workdir: AnyPath) -> None:
+    """Raises ConfigError if a run, or the report, would be refused after hours of training."""
+
+    def complete(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
+        # One that was made in code has no fields of a config.
+        is_config = recorded.get("made_by") != workdir_lib.MADE_IN_CODE
+        return config_lib.complete(recorded) if is_config else recorded
+
+    workdir_lib.check_entries(workdir)
+    for run in runs.values():
+        workdir_lib.check_claim(run.folder, config_lib.to_dict(run.config), complete)
 
 
 def _train_and_report(
@@ -229,8 +243,11 @@ def _evaluate(
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     compile_cache.use()
-    # What the report would refuse, before scores are written for it.
+    # What would be refused later, before scores are written for a report.
+    workdir_lib.check_entries(output)
     for folder in folders:
+        workdir_lib.check_entries(folder)
+        config_lib.for_evaluation(workdir_lib.read_config(folder), overrides)
         find_metrics(folder)
     try:
         for folder in folders:

@@ -67,12 +67,23 @@ def estimate(config: Config, devices: int) -> dict[str, list[Part]]:
         ),
         Part("batch", "train.batch_size and source.image_size", _batch_bytes(config, devices)),
         Part("scores of all pairs", "train.batch_size", _score_bytes(config, devices)),
+        _metrics(config),
     ]
     return {
         "set-up": [_mixing(config)],
         "training": step,
         "evaluation": [state, _evaluation(config, network, devices)],
     }
+
+
+def _metrics(config: Config) -> Part:
+    """Returns the metrics of all steps of a call to the device, or since the last row of them."""
+    each = _FLOAT * (2 if config.objective.kind == "supervised" else 8)
+    # Where the host feeds images, a call is one step.
+    call = config.train.steps_per_dispatch if config.source.kind == "process" else 1
+    key = "train.steps_per_dispatch" if call > config.log.every else "log.every"
+    steps = min(max(call, config.log.every), config.train.steps)
+    return Part("metrics of every step", key, each * steps)
 
 
 def check_fits(config: Config, devices: int, *, hosts: int = 1, training: bool = True) -> None:

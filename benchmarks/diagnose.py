@@ -169,7 +169,7 @@ def violations() -> dict[str, tuple[str, list[tuple[str, Callable[[int], Pairs]]
         ),
         "negatives": (
             "Λ of all ten factors, 1023 negatives",
-            [(f"{k:g}", sampler(np.full(10, k), PAIRS)) for k in (100.0, 400.0, 1600.0)],
+            [(f"{k:g}", sampler(np.full(10, k), PAIRS)) for k in (10.0, 25.0, 100.0)],
         ),
     }
 

@@ -18,7 +18,7 @@ to bfloat16, keys travel so. "Moved" is the compiler's own count of the bytes th
 its operations, with a loop's body counted once: no bound where a strategy loops, as ring does over
 its hops.
 Peaks are those that Google publishes: v5e 197 TFLOP/s in bfloat16, 16 GiB, 200 GB/s of interconnect
-(1,600 Gbit/s); v5p 459, 95 GiB, 600 GB/s; v6e 918, 32 GiB, 448 GB/s. Float32 products take six
+(1,600 Gbit/s); v5p 459, 95 GiB, 600 GB/s; v6e 918, 32 GiB, 400 GB/s. Float32 products take six
 bfloat16 passes.
 """
 
@@ -35,7 +35,7 @@ from jax.sharding import PartitionSpec as P
 import aninfonce_jax as an
 
 # TFLOP/s in bfloat16, GiB of memory, GB/s of interconnect, per chip.
-CHIPS = {"v5e": (197, 16, 200), "v5p": (459, 95, 600), "v6e": (918, 32, 448)}
+CHIPS = {"v5e": (197, 16, 200), "v5p": (459, 95, 600), "v6e": (918, 32, 400)}
 COLLECTIVES = ("all-gather", "reduce-scatter", "collective-permute", "all-reduce", "all-to-all")
 
 

@@ -33,7 +33,7 @@ from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.step import lower_train_step
 
 # GB/s of a chip's memory, as published.
-MEMORY_BANDWIDTH = {"v5e": 819, "v5p": 2765, "v6e": 1640}
+MEMORY_BANDWIDTH = {"v5e": 819, "v5p": 2765, "v6e": 1638}
 KERNEL = 'custom_call_target="tpu_custom_call"'
 
 

@@ -46,7 +46,6 @@ def get_config(variant: str = "infonce") -> ConfigDict:
     config.encoder.projector = (2048,)
     config.encoder.dim = 128
     config.encoder.dtype = "bfloat16"
-    config.encoder.remat = True
 
     config.objective.negatives = "both"
     if variant == "infonce":

@@ -32,7 +32,8 @@ WITH_ANOTHER = {
     "protobuf": "tensorflow-datasets",
     "tensorstore": "orbax-checkpoint",
 }
-OPTIONAL = {"wandb"}
+# What a part does without, or asks for by name where it is missing.
+OPTIONAL = {"pyarrow", "sklearn", "wandb"}
 UNDECLARED_BY_TFDS = {"importlib_resources"}
 
 

@@ -195,6 +195,24 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     changed = json.loads((tmp_path / "infonce" / "eval.json").read_text())
     assert changed["evaluated_with"] == {"eval.samples": 32}
     assert (tmp_path / "infonce" / "report.html").exists()
+    # A page that can't be written is refused before any scores are.
+    (tmp_path / "figures" / "loss.svg").unlink()
+    (tmp_path / "figures" / "loss.svg").mkdir()
+    before = [(tmp_path / kind / "eval.json").read_bytes() for kind in ("aninfonce", "infonce")]
+    assert run("--mode=eval", f"--workdir={tmp_path}") == 2
+    assert "loss.svg is a folder, expected a file" in capsys.readouterr().err
+    after = [(tmp_path / kind / "eval.json").read_bytes() for kind in ("aninfonce", "infonce")]
+    assert before == after
+
+
+@pytest.mark.parametrize("taken", ["report.html", "figures/r2.png", "infonce/config.json"])
+def test_a_comparison_is_refused_before_its_first_run_begins(tmp_path, capsys, taken):
+    (tmp_path / taken).mkdir(parents=True)
+    assert run(*SMALL, "--config.train.steps=4", f"--workdir={tmp_path}") == 2
+    err = capsys.readouterr().err
+    assert f"{tmp_path / taken} is a folder, expected a file" in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "aninfonce").exists()
 
 
 def test_preview_writes_a_sheet_or_says_what_is_wrong(image_folder, tmp_path, capsys):

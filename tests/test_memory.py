@@ -39,6 +39,13 @@ def test_parameters_of_an_mlp_on_images(image_config):
     assert state.bytes == 3 * parameter_bytes(build_experiment(config))
 
 
+@pytest.mark.parametrize("key", ["log.every", "train.steps_per_dispatch"])
+def test_metrics_of_very_many_steps(small_config, key):
+    config = small_config(train__steps=2**31 - 1, **{key.replace(".", "__"): 2**31 - 1})
+    with pytest.raises(ConfigError, match=rf"\(metrics of every step: 64 GiB\).*lower {key}"):
+        memory.refuse_beyond(GIB, "this machine", memory.estimate(config, 1), 1)
+
+
 @pytest.mark.parametrize("kind", ["resnet10", "resnet18", "resnet50"])
 @pytest.mark.parametrize("stem", ["cifar", "imagenet"])
 def test_parameters_of_a_resnet(image_config, kind, stem):

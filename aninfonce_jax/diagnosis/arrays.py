@@ -44,8 +44,10 @@ def as_embeddings(name: str, given: Any, least: int) -> FloatArray:
 
 def _as_numpy(name: str, given: Any) -> FloatArray:
     try:
-        # jax arrays may lie on devices, where DLPack does not reach; np.asarray fetches them.
-        by_dlpack = hasattr(given, "__dlpack__") and not hasattr(given, "sharding")
+        # Of NumPy's arrays DLPack takes neither all types nor those that are only to be read. Those
+        # of jax may lie on devices, where it does not reach; np.asarray fetches them.
+        known = isinstance(given, np.ndarray) or hasattr(given, "sharding")
+        by_dlpack = hasattr(given, "__dlpack__") and not known
         found = np.from_dlpack(given) if by_dlpack else np.asarray(given)
         # Types of other libraries, such as bfloat16, are of kind V and convert by themselves.
         if found.dtype.kind not in "biufV":

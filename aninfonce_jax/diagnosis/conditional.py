@@ -13,7 +13,12 @@ import numpy.typing as npt
 
 from aninfonce_jax.diagnosis.dip import dip_p_value, dip_statistic
 from aninfonce_jax.diagnosis.findings import LEVEL, Evidence, Finding, strongest
-from aninfonce_jax.diagnosis.score_matching import Fit, missing_products, missing_terms
+from aninfonce_jax.diagnosis.score_matching import (
+    Fit,
+    errors_about,
+    missing_products,
+    missing_terms,
+)
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -152,12 +157,11 @@ def check_constant(fit: Fit, names: list[str]) -> Finding:
 
 def check_learned(fit: Fit, learned: FloatArray, names: list[str]) -> Finding:
     """Asks whether a learned Λ̂ is the one that fits the pairs."""
+    # Relative to Λ̂, which is given: a ratio to the fitted Λ would be skewed by its error.
+    errors = errors_about(fit, learned)
+    name = "relative difference of the Λ that fits from Λ̂"
     evidence = strongest(
-        "relative difference of Λ̂ from the Λ that fits",
-        learned / fit.scale**2 - 1,
-        np.maximum(fit.errors, 1e-300) * learned / fit.scale**4,
-        _LEARNED_TOLERANCE,
-        names,
+        name, fit.concentration / learned - 1, errors / learned, _LEARNED_TOLERANCE, names
     )
     return Finding(
         LEARNED,

@@ -78,6 +78,12 @@ def fit_concentration(anchors: FloatArray, positives: FloatArray) -> Fit:
     return Fit(u, v, concentration, errors, inverse, influence)
 
 
+def errors_about(fit: Fit, concentration: FloatArray) -> FloatArray:
+    """Standard errors of the fitted λ [d], to compare it with a given one [d]."""
+    moved = -fit.influence @ fit.inverse + fit.concentration - concentration
+    return _mean_errors(moved, len(concentration))
+
+
 def missing_terms(fit: Fit, first: FloatArray, second: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Estimates the coefficients of terms q_k(u, v_k), one per dimension, that ℓ lacks.
 

@@ -136,6 +136,22 @@ def _gpu(
     )
 
 
+# TPUs, as read in November 2026. Peak, memory and its bandwidth, and the links of v5e, v5p and v6e:
+#   docs.cloud.google.com/tpu/docs/v4, /v5e, /v5p, /v6e. Links are given there in both directions
+#   together (v5e 400 GB/s, v6e 800 GB/s) or as 4,800 Gbit/s (v5p); here it is one direction.
+#   One page of v5e has 800 GiB/s for its memory, which is more than 819 GB/s.
+# v4 has no links there. Six of 50 GB/s each are those of Jouppi et al., "TPU v4" (2023); this was
+#   not looked up again, and neither were the virtual CPUs of v4, v5p and v6e. Those of v5e are on
+#   its page: 112 for four chips (ct5lp-hightpu-4t), 224 for eight.
+# Chips of a host in slices of several: four, by the machine types ct4p-hightpu-4t,
+#   ct5lp-hightpu-4t, ct5p-hightpu-4t and ct6e-standard-4t.
+# `usable` is what the compiler itself says when a program does not fit.
+#
+# GPUs: NVIDIA's data sheets, dense. Those of H100 agree with
+#   glennklockwood.com/garden/processors/h100 (989.4, 494.7, 66.9 TFLOP/s, 3.35 TB/s, 900 GB/s),
+#   those of A100 with what others list (312 TFLOP/s, 19.5 in float32, 1,555 and 2,039 GB/s,
+#   600 GB/s). Not looked up: H200, TF32 of A100, the network (a card of 200 Gbit/s for each A100
+#   and of 400 for each H100, as in NVIDIA's own machines; clouds rent out less) and virtual CPUs.
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
@@ -145,7 +161,7 @@ CHIPS: dict[str, Chip] = {
              dimensions=2, cores=112),
         _tpu("v5p", teraflops=459, gib=95, usable=95.74, bandwidth=2765, links=600,
              dimensions=3, cores=208),
-        _tpu("v6e", teraflops=918, gib=32, usable=31.25, bandwidth=1600, links=400,
+        _tpu("v6e", teraflops=918, gib=32, usable=31.25, bandwidth=1638, links=400,
              dimensions=2, cores=180),
         _gpu("a100-40", "NVIDIA A100 SXM 40 GB", tensor=312, tf32=156, float32=19.5, gb=40,
              bandwidth=1555, links=600, network=25, cores=96),

@@ -239,6 +239,10 @@ def _moved(
     if opcode in _FREE or opcode.endswith("-done"):
         return 0
     operands = [computation[name].shape for name in instruction.operands]
+    if opcode == "slice-start":
+        # Lists what it slices, the slice, and a context; reads and writes no more than the slice.
+        slices = _arrays(instruction.shape)[1:2]
+        return sum(size * (2 if is_main else 1) for size, is_main in slices)
     if opcode.endswith("-start"):
         # Its shape lists what it reads beside what it writes.
         first = _arrays(instruction.shape)[:1]

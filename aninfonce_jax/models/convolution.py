@@ -4,11 +4,11 @@ Which form is taken is decided when a program is lowered, for the platform it is
 TPUs and GPUs get XLA's own operations, also where a CPU compiles for them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -16,72 +16,133 @@ from aninfonce_jax.types import Array
 
 # Up to this height and width of the result, one matrix product is the faster convolution.
 SMALL_MAP = 2
+_NUMBERS = ("NHWC", "HWIO", "NHWC")
 
 
-def convolve(
-    x: Array,
-    kernel: Array,
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    **options: Any,
-) -> Array:
-    """Convolves maps: `lax.conv_general_dilated` for `nn.Conv`, without dilation or groups.
+def convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
+    """Convolves maps with half a kernel of zeros on every side.
+
+    The product is taken in the dtype of x. The gradient of the kernel is summed, over devices
+    too, in the kernel's own dtype: float32 where x is bfloat16.
 
     Args:
       x: maps [batch, height, width, in].
-      kernel: [height, width, in, out].
-      strides: along height and width.
-      padding: zeros before and after, along height and width.
-      **options: what else `lax.conv_general_dilated` takes.
+      kernel: [size, size, in, out], of an odd size.
+      stride: along height and width.
 
     Returns:
-      Maps [batch, height, width, out].
+      Maps [batch, ceil(height / stride), ceil(width / stride), out], of the dtype of x.
     """
+    sizes = [-(-size // stride) for size in x.shape[1:3]]
+    if max(sizes) > SMALL_MAP:
+        return _convolve(x, kernel, stride)
+    product = partial(_convolve_by_product, stride=stride, sizes=sizes)
 
     def native(x: Array, kernel: Array) -> Array:
-        return lax.conv_general_dilated(x, kernel, strides, padding, **options)
+        return _convolve(x, kernel, stride)
 
-    sizes = [
-        (size + sum(pad) - taps) // stride + 1
-        for size, taps, stride, pad in zip(
-            x.shape[1:3], kernel.shape[:2], strides, padding, strict=True
-        )
-    ]
-    if max(sizes) > SMALL_MAP:
-        return native(x, kernel)
-    product = partial(_convolve_by_product, strides=strides, padding=padding, sizes=sizes)
     return lax.platform_dependent(x, kernel, cpu=product, default=native)
 
 
-def _convolve_by_product(
-    x: Array,
-    kernel: Array,
-    strides: Sequence[int],
-    padding: Sequence[tuple[int, int]],
-    sizes: Sequence[int],
-) -> Array:
-    """Convolves by a product of all patches with the part of the kernel that meets pixels."""
-    (top, bottom), (left, right) = map(
-        _taps_that_meet_pixels, x.shape[1:3], kernel.shape[:2], strides, padding, sizes
+@partial(jax.custom_vjp, nondiff_argnums=(2,))
+def _convolve(x: Array, kernel: Array, stride: int) -> Array:
+    return _native(x, kernel.astype(x.dtype), stride)
+
+
+def _native(x: Array, kernel: Array, stride: int) -> Array:
+    pad = kernel.shape[0] // 2
+    return lax.conv_general_dilated(
+        x, kernel, (stride, stride), ((pad, pad),) * 2, dimension_numbers=_NUMBERS
     )
-    x = jnp.pad(x, [(0, 0), *padding, (0, 0)])
-    height, width = ((size - 1) * stride + 1 for size, stride in zip(sizes, strides, strict=True))
+
+
+def _convolve_forward(x: Array, kernel: Array, stride: int) -> tuple[Array, tuple[Array, Array]]:
+    return _convolve(x, kernel, stride), (x, kernel)
+
+
+def _convolve_backward(
+    stride: int, kept: tuple[Array, Array], gradient: Array
+) -> tuple[Array, Array]:
+    x, kernel = kept
+    dx = _native_input_gradient(x, gradient, kernel, stride)
+    return dx, kernel_gradient(x, gradient, kernel, stride)
+
+
+_convolve.defvjp(_convolve_forward, _convolve_backward)
+
+
+def input_gradient(x: Array, gradient: Array, kernel: Array, stride: int) -> Array:
+    """Returns the gradient of `convolve`'s maps, by that of its result."""
+    sizes = gradient.shape[1:3]
+
+    def native(gradient: Array, kernel: Array) -> Array:
+        return _native_input_gradient(x, gradient, kernel, stride)
+
+    def product(gradient: Array, kernel: Array) -> Array:
+        convolve_x = partial(_convolve_by_product, kernel=kernel, stride=stride, sizes=sizes)
+        return _transposed(convolve_x, x, gradient)
+
+    if max(sizes) > SMALL_MAP:
+        return native(gradient, kernel)
+    return lax.platform_dependent(gradient, kernel, cpu=product, default=native)
+
+
+def _native_input_gradient(x: Array, gradient: Array, kernel: Array, stride: int) -> Array:
+    kernel = kernel.astype(x.dtype)
+    return _transposed(lambda x: _native(x, kernel, stride), x, gradient)
+
+
+def _transposed(function: Callable[[Array], Array], x: Array, gradient: Array) -> Array:
+    """Applies the transpose of a linear function, without the function itself as `jax.vjp`."""
+    (dx,) = jax.linear_transpose(function, jax.ShapeDtypeStruct(x.shape, x.dtype))(gradient)
+    return dx
+
+
+def kernel_gradient(x: Array, gradient: Array, kernel: Array, stride: int) -> Array:
+    """Returns the gradient of `convolve`'s kernel, in its dtype, by that of its result."""
+    taps = kernel.shape[0]
+    pads = []
+    for size, result in zip(x.shape[1:3], gradient.shape[1:3], strict=True):
+        # As many zeros behind, or rows left out, as make one result for each tap.
+        pads.append((taps // 2, taps - 1 - taps // 2 - size + (result - 1) * stride + 1))
+    # The batch takes the place of the channels that are summed over.
+    return lax.conv_general_dilated(
+        x,
+        gradient,
+        (1, 1),
+        pads,
+        rhs_dilation=(stride, stride),
+        dimension_numbers=("CHWN", "IHWO", "HWNC"),
+        preferred_element_type=kernel.dtype,
+    )
+
+
+def _convolve_by_product(x: Array, kernel: Array, stride: int, sizes: Sequence[int]) -> Array:
+    """Convolves by a product of all patches with the part of the kernel that meets pixels."""
+    pad = kernel.shape[0] // 2
+    (top, bottom), (left, right) = (
+        _taps_that_meet_pixels(size, kernel.shape[0], stride, pad, result)
+        for size, result in zip(x.shape[1:3], sizes, strict=True)
+    )
+    x = jnp.pad(x, [(0, 0), (pad, pad), (pad, pad), (0, 0)])
+    height, width = ((size - 1) * stride + 1 for size in sizes)
     patches = jnp.concatenate(
         [
-            x[:, row : row + height : strides[0], column : column + width : strides[1]]
+            x[:, row : row + height : stride, column : column + width : stride]
             for row in range(top, bottom)
             for column in range(left, right)
         ],
         axis=-1,
     )
+    kernel = kernel.astype(x.dtype)
     return patches @ kernel[top:bottom, left:right].reshape(-1, kernel.shape[-1])
 
 
 def _taps_that_meet_pixels(
-    size: int, taps: int, stride: int, padding: tuple[int, int], result: int
+    size: int, taps: int, stride: int, padding: int, result: int
 ) -> tuple[int, int]:
     """The range of taps, along one axis, that lie on the map for any pixel of the result."""
-    starts = [index * stride - padding[0] for index in range(result)]
+    starts = [index * stride - padding for index in range(result)]
     return min(max(0, -start) for start in starts), max(min(taps, size - start) for start in starts)
 
 

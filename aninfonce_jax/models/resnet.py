@@ -16,7 +16,17 @@ from jax.extend.core import Primitive
 from jax.extend.core.primitives import reduce_sum_p
 from jax.typing import DTypeLike
 
-from aninfonce_jax.models.convolution import convolve, max_pool
+from aninfonce_jax.models.batch_norm import (
+    EPSILON,
+    MOMENTUM,
+    STATISTICS,
+    ConvNorm,
+    Kernel,
+    Norm,
+)
+from aninfonce_jax.models.bottleneck import EXPANSION, Bottleneck
+from aninfonce_jax.models.convolution import convolve
+from aninfonce_jax.models.stem import SIZE, evaluate_stem, train_stem
 from aninfonce_jax.types import Array
 
 Stem = Literal["imagenet", "cifar"]
@@ -36,40 +46,30 @@ DEPTHS: dict[int, tuple[tuple[int, ...], bool]] = {
 }
 BASE_CHANNELS = 64
 MIN_CHANNELS = 8
-# A bottleneck puts out this many times the channels of its 3x3 convolution.
-EXPANSION = 4
 
-# Without a bias, as a norm follows every convolution. Parameters stay float32 whatever the
-# compute dtype; bfloat16 products are summed in float32 by the hardware.
-_conv = partial(
-    nn.Conv,
-    use_bias=False,
-    kernel_init=nn.initializers.variance_scaling(2.0, "fan_out", "normal"),
-    conv_general_dilated=convolve,
-)
 # No axis_name: under jit, the mean over a sharded batch already is the one over the global
 # batch, and XLA adds the collectives. Flax takes mean and variance in float32 and normalises
 # in float32 for any `dtype`, which is that of the result only.
-_norm = partial(nn.BatchNorm, momentum=0.9, epsilon=1e-5)
+_norm = partial(nn.BatchNorm, momentum=MOMENTUM, epsilon=EPSILON)
 
-# Marks the outputs of a branch's convolutions but its last, for `_keep`.
+# Marks the output of a basic block's first convolution, for `_keep`.
 _INNER_CONV = "inner_conv"
-_keep_inner_conv = jax.checkpoint_policies.save_only_these_names(_INNER_CONV)
+_keep_named = jax.checkpoint_policies.save_only_these_names(_INNER_CONV, STATISTICS)
 
 
 def _keep(primitive: Primitive, *args: Any, **params: Any) -> bool:
     """Whether a value inside a block is kept for the gradient rather than computed again.
 
-    Not kept are norms and activations, which cost next to nothing, and the last convolution:
-    a bottleneck's has a quarter of its work and two thirds of its output. The sums of the
-    norms are kept: they are small, and to compute them again goes over whole maps and all devices.
+    Not kept are norms and activations, which cost next to nothing, and a basic block's last
+    convolution. Of a bottleneck its input alone is kept. The sums of the norms are kept:
+    they are small, and to compute them again goes over whole maps and all devices.
     """
-    return primitive is reduce_sum_p or bool(_keep_inner_conv(primitive, *args, **params))
+    return primitive is reduce_sum_p or bool(_keep_named(primitive, *args, **params))
 
 
-def _padding(kernel: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Half a kernel on every side, as PyTorch; "SAME" pads one side only at stride 2."""
-    return ((kernel // 2, kernel // 2),) * 2
+def _conv(x: Array, channels: int, size: int, stride: int, name: str) -> Array:
+    """Convolves without a bias, as a norm follows every convolution."""
+    return convolve(x, Kernel((size, size, x.shape[-1], channels), name=name)(), stride)
 
 
 def standardise(images: Array, dtype: DTypeLike) -> Array:
@@ -80,55 +80,33 @@ def standardise(images: Array, dtype: DTypeLike) -> Array:
     return ((images.astype(jnp.float32) - mean) * inverse_std).astype(dtype)
 
 
-class ResidualBlock(nn.Module):
-    """Two 3x3 convolutions, or a bottleneck of 1x1, 3x3 and 1x1, beside a shortcut.
+class BasicBlock(nn.Module):
+    """Two 3x3 convolutions beside a shortcut.
 
     Attributes:
-      channels: of the 3x3 convolutions.
-      stride: of the first 3x3 convolution, also in a bottleneck ("v1.5"), and the shortcut.
-      bottleneck: whether the block is one.
+      channels: of the convolutions.
+      stride: of the first convolution and the shortcut.
       dtype: compute dtype.
     """
 
     channels: int
     stride: int
-    bottleneck: bool
     dtype: DTypeLike
 
     @nn.compact
     def __call__(self, x: Array, *, train: bool) -> Array:
-        """Maps [batch, height, width, in] to [batch, height/stride, width/stride, out]."""
+        """Maps [batch, height, width, in] to [batch, height/stride, width/stride, channels]."""
         norm = partial(_norm, use_running_average=not train, dtype=self.dtype)
-        if self.bottleneck:
-            out = EXPANSION * self.channels
-            layers = [(self.channels, 1, 1), (self.channels, 3, self.stride), (out, 1, 1)]
-        else:
-            out = self.channels
-            layers = [(out, 3, self.stride), (out, 3, 1)]
-        residual = x
-        for index, (channels, kernel, stride) in enumerate(layers, start=1):
-            last = index == len(layers)
-            residual = self._conv(residual, channels, kernel, stride, name=f"conv{index}")
-            residual = residual if last else checkpoint_name(residual, _INNER_CONV)
-            # The branch starts at zero and the block as its shortcut: trains more stably
-            # with large batches (Goyal et al. 2017).
-            scale_init = nn.initializers.zeros if last else nn.initializers.ones
-            residual = norm(scale_init=scale_init, name=f"norm{index}")(residual)
-            residual = residual if last else nn.relu(residual)
-        if x.shape[-1] != out or self.stride != 1:
-            x = self._conv(x, out, 1, self.stride, name="shortcut_conv")
+        x = x.astype(self.dtype)
+        residual = checkpoint_name(_conv(x, self.channels, 3, self.stride, "conv1"), _INNER_CONV)
+        residual = nn.relu(norm(name="norm1")(residual))
+        residual = _conv(residual, self.channels, 3, 1, "conv2")
+        # As in a bottleneck, the branch starts at zero.
+        residual = norm(scale_init=nn.initializers.zeros, name="norm2")(residual)
+        if x.shape[-1] != self.channels or self.stride != 1:
+            x = _conv(x, self.channels, 1, self.stride, "shortcut_conv")
             x = norm(name="shortcut_norm")(x)
         return nn.relu(x + residual)
-
-    def _conv(self, x: Array, channels: int, kernel: int, stride: int, name: str) -> Array:
-        return _conv(
-            channels,
-            (kernel, kernel),
-            (stride, stride),
-            padding=_padding(kernel),
-            dtype=self.dtype,
-            name=name,
-        )(x)
 
 
 class ResNet(nn.Module):
@@ -196,37 +174,41 @@ class ResNet(nn.Module):
             raise ValueError(f"images must be [batch, height, width, 3], got {images.shape}")
         if not jnp.issubdtype(images.dtype, jnp.floating):
             raise TypeError(f"images must be floats in [0, 1], got {images.dtype}")
-        kernel, stride = (7, 2) if self.stem == "imagenet" else (3, 1)
-        x = _conv(
-            self.channels,
-            (kernel, kernel),
-            (stride, stride),
-            padding=_padding(kernel),
-            dtype=self.dtype,
-            name="stem_conv",
-        )(standardise(images, self.dtype))
-        x = _norm(use_running_average=not train, dtype=self.dtype, name="stem_norm")(x)
-        x = nn.relu(x)
+        x = standardise(images, self.dtype)
         if self.stem == "imagenet":
-            x = max_pool(x)
+            x = self._image_stem(x, train=train)
+        else:
+            x = _conv(x, self.channels, 3, 1, "stem_conv")
+            x = _norm(use_running_average=not train, dtype=self.dtype, name="stem_norm")(x)
+            x = nn.relu(x)
 
-        def apply(block: ResidualBlock, x: Array) -> Array:
+        def apply(block: nn.Module, x: Array) -> Array:
             return block(x, train=train)
 
         if self.remat:
             apply = nn.remat(apply, policy=_keep)
         blocks, bottleneck = DEPTHS[self.depth]
+        kind = Bottleneck if bottleneck else BasicBlock
         for stage, count in enumerate(blocks):
             for index in range(count):
-                block = ResidualBlock(
+                block = kind(
                     channels=self.channels * 2**stage,
                     stride=2 if stage > 0 and index == 0 else 1,
-                    bottleneck=bottleneck,
                     dtype=self.dtype,
                     name=f"stage{stage + 1}_block{index + 1}",
                 )
                 x = apply(block, x)
         return jnp.mean(x, axis=(1, 2), dtype=jnp.float32)
+
+    def _image_stem(self, x: Array, *, train: bool) -> Array:
+        kernel = Kernel((SIZE, SIZE, x.shape[-1], self.channels), name="stem_conv")()
+        norm = Norm(self.channels, nn.initializers.ones, name="stem_norm")
+        weights = ConvNorm(kernel, *norm.weights())
+        if not train:
+            return evaluate_stem(x, weights, norm.running())
+        x, moments = train_stem(x, weights)
+        norm.update(moments)
+        return x
 
 
 class Projector(nn.Module):

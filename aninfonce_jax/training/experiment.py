@@ -112,8 +112,14 @@ class Experiment:
 
     @functools.cached_property
     def dispatch_steps(self) -> int:
-        """How many steps at most go into one call to the device: one, where the host feeds."""
-        return self.steps_per_dispatch if self.source.fed(self.batch_size) is None else 1
+        """How many steps at most go into one call to the device: one, where the host feeds.
+
+        A call has room for the metrics of all of them. That it is a part of the compiled program
+        is why settings that may change between sessions have no say in it.
+        """
+        if self.source.fed(self.batch_size) is not None:
+            return 1
+        return min(self.steps_per_dispatch, self.steps)
 
     @functools.cached_property
     def embedding_dim(self) -> int:

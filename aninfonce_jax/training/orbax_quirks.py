@@ -1,7 +1,6 @@
 """What Orbax does that a user should not have to see."""
 
 import contextlib
-import glob
 import logging
 import os
 import pathlib
@@ -53,22 +52,29 @@ def without_background_tracebacks() -> Iterator[None]:
 
 @contextlib.contextmanager
 def plain_path(directory: AnyPath) -> Iterator[AnyPath]:
-    """Gives Orbax a path to a folder in which it sees no wildcards.
+    """Gives Orbax a path to a folder that has no other meaning to it, or to TensorStore.
 
     Orbax finds the parts of a checkpoint by a pattern that begins with the folder's own path.
-    If `[`, `*` or `?` are in it, none is found, and what is saved can't be restored. Then it
-    is handed a link to the folder.
+    If `[`, `*` or `?` are in it, none is found, and what is saved can't be restored. TensorStore
+    takes a backslash for a slash, and writes into another folder. So a path with anything in it
+    but letters, digits and a few marks is not handed over, but a link to the folder.
     """
-    if isinstance(directory, RemotePath):  # there are none in it
+    if isinstance(directory, RemotePath):  # its names have no others
         yield epath.Path(f"{directory}")
         return
-    if glob.escape(f"{directory}") == f"{directory}":
+    if _is_plain(f"{directory}"):
         yield directory
         return
-    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as folder:
+    usual = tempfile.gettempdir()
+    parent = usual if _is_plain(usual) else "/tmp"
+    with tempfile.TemporaryDirectory(prefix="aninfonce_jax-", dir=parent) as folder:
         link = pathlib.Path(folder) / "checkpoints"
         link.symlink_to(directory, target_is_directory=True)
         yield link
+
+
+def _is_plain(path: str) -> bool:
+    return re.fullmatch(r"[\w./ ,:=@+-]*", path) is not None
 
 
 def reason(error: Exception) -> str:

@@ -17,6 +17,7 @@ Nothing here trains, scores or draws, and jax is not imported.
 
 from aninfonce_jax.workdir.config_file import (
     SavedConfig,
+    check_claim,
     check_same,
     claim,
     claimed,
@@ -100,6 +101,7 @@ __all__ = [
     "RowFile",
     "SavedConfig",
     "WorkdirError",
+    "check_claim",
     "check_entries",
     "check_held",
     "check_metrics",

@@ -73,22 +73,35 @@ def claim(
       WorkdirError: if the folder belongs to another run, holds something else, was changed,
         or can't be written.
     """
-    check_entries(folder)
+    saved = check_claim(folder, values, complete)
     wanted = _as_saved(values, command)
-    if (folder / CONFIG_FILE).exists():
-        saved = check_same(folder, values, complete)
+    if saved is not None:
         wanted = dataclasses.replace(wanted, hash=saved.hash)
         if saved == wanted:
             return wanted.hash
-    elif left := [name for name in TRACES if _holds_work(folder / name)]:
-        raise WorkdirError(
-            f"{folder} has {' and '.join(left)} but no {CONFIG_FILE}; put it back, or choose "
-            "another --workdir"
-        )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         _write_config(folder, wanted)
     return wanted.hash
+
+
+def check_claim(
+    folder: AnyPath, values: Mapping[str, Any], complete: Complete = dict
+) -> SavedConfig | None:
+    """Returns what the folder's earlier run has recorded, None if there was none.
+
+    Raises:
+      WorkdirError: if `claim` would; nothing is written.
+    """
+    check_entries(folder)
+    if (folder / CONFIG_FILE).exists():
+        return check_same(folder, values, complete)
+    if left := [name for name in TRACES if _holds_work(folder / name)]:
+        raise WorkdirError(
+            f"{folder} has {' and '.join(left)} but no {CONFIG_FILE}; put it back, or choose "
+            "another --workdir"
+        )
+    return None
 
 
 def check_same(

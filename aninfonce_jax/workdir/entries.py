@@ -6,6 +6,8 @@ from aninfonce_jax.files import is_there
 from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.workdir.names import (
     CONFIG_FILE,
+    FIGURE_ENDINGS,
+    FIGURES_FOLDER,
     FILES,
     FOLDERS,
     TRACES,
@@ -53,15 +55,28 @@ def check_entries(folder: AnyPath) -> None:
             f"work directory {folder} can't be written: it is a file; choose another --workdir"
         )
     for name in names:
-        path = folder / name
-        is_folder = name in FOLDERS
-        with reading(path):
-            is_right = path.is_dir() if is_folder else path.is_file()
-        if is_there(path) and not is_right:
-            raise WorkdirError(
-                f"{path} is {_kind(path)}, expected a {'folder' if is_folder else 'file'}; "
-                "move it away, or choose another --workdir"
-            )
+        _check_entry(folder / name, is_folder=name in FOLDERS)
+    for path in _figures(folder):
+        _check_entry(path, is_folder=False)
+
+
+def _check_entry(path: AnyPath, *, is_folder: bool) -> None:
+    with reading(path):
+        is_right = path.is_dir() if is_folder else path.is_file()
+    if is_there(path) and not is_right:
+        raise WorkdirError(
+            f"{path} is {_kind(path)}, expected a {'folder' if is_folder else 'file'}; "
+            "move it away, or choose another --workdir"
+        )
+
+
+def _figures(folder: AnyPath) -> list[AnyPath]:
+    """Returns what has the name of a figure; in an object store nothing stands in its way."""
+    figures = folder / FIGURES_FOLDER
+    with reading(figures):
+        if isinstance(folder, RemotePath) or not figures.is_dir():
+            return []
+        return sorted(path for path in figures.iterdir() if path.name.endswith(FIGURE_ENDINGS))
 
 
 def _kind(path: AnyPath) -> str:

@@ -29,6 +29,7 @@ REPORT_LOCK_FILE = "report.lock"
 CHECKPOINT_FOLDER = "checkpoints"
 TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
+FIGURE_ENDINGS = (".png", ".svg")
 PROFILE_FOLDER = "profile"
 # In a checkpoint: its arrays, what is kept beside them, and the digests of all its files.
 STATE_FOLDER = "state"

@@ -51,8 +51,12 @@ def test_arrays_of_other_libraries_and_an_encoder_give_the_same():
     expected = an.diagnose(u, v).to_dict()
     assert an.diagnose(Tensor(u), Tensor(v)).to_dict() == expected
     assert an.diagnose(u.tolist(), v.tolist()).to_dict() == expected
+    u.flags.writeable = False
+    assert an.diagnose(u, v).to_dict() == expected
     swapped = an.diagnose(-u, -v, encoder=lambda x: -x)
     assert swapped.to_dict() == expected
+    half = [np.asarray(jnp.asarray(x, jnp.bfloat16)) for x in (u, v)]
+    np.testing.assert_allclose(an.diagnose(*half).concentration, [8, 6, 4], rtol=0.5)
     single = an.diagnose(jnp.asarray(u, jnp.float32), jnp.asarray(v, jnp.float32))
     np.testing.assert_allclose(single.concentration, expected["concentration"], rtol=1e-3)
 

@@ -93,6 +93,16 @@ def test_memory_is_what_operations_read_and_write_outside_the_chip():
     assert traffic.open_loops == 0
 
 
+@pytest.mark.parametrize(("space", "moved"), [("S(1)", 1), ("", 2)])
+def test_a_slice_that_is_fetched_ahead_moves_no_more_than_itself(space, moved):
+    fetched = (
+        "  %ahead = ((f32[1024,1024]{1,0:T(8,128)}), f32[8,1024]{1,0:T(8,128)" + space + "}, "
+        "s32[]{:S(2)}) slice-start(%p), slice={[0:8], [0:1024]}\n  ROOT %out"
+    )
+    more = read_traffic(PROGRAM.replace("  ROOT %out", fetched), 8)
+    assert more.memory - read_traffic(PROGRAM, 8).memory == moved * ROWS
+
+
 def test_a_loop_of_unknown_length_counts_once():
     text = PROGRAM.replace(
         "%limit = s32[]{:T(128)} constant(10)", "%limit = s32[] get-tuple-element(%state), index=0"

@@ -25,13 +25,13 @@ def draw(size, taps, stride, dtype=jnp.float32):
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def run(function, x, kernel, cotangent, stride):
     """Values of a convolution, and its gradients."""
-    pad = ((kernel.shape[0] // 2,) * 2,) * 2
-    values, backward = jax.vjp(
-        lambda x, kernel: function(x, kernel, (stride, stride), pad, dimension_numbers=NUMBERS),
-        x,
-        kernel,
-    )
+    values, backward = jax.vjp(lambda x, kernel: function(x, kernel, stride), x, kernel)
     return values, *backward(cotangent)
+
+
+def by_lax(x, kernel, stride):
+    pad = ((kernel.shape[0] // 2,) * 2,) * 2
+    return lax.conv_general_dilated(x, kernel, (stride, stride), pad, dimension_numbers=NUMBERS)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -40,7 +40,7 @@ def run(function, x, kernel, cotangent, stride):
 def test_convolution_equals_lax(size, taps, stride):
     arrays = draw(size, taps, stride)
     given = run(convolve, *arrays, stride)
-    expected = run(lax.conv_general_dilated, *arrays, stride)
+    expected = run(by_lax, *arrays, stride)
     chex.assert_trees_all_equal_shapes_and_dtypes(given, expected)
     chex.assert_trees_all_close(given, expected, rtol=1e-5, atol=1e-4)
 
@@ -49,7 +49,7 @@ def test_convolution_equals_lax(size, taps, stride):
 def test_convolution_in_bfloat16(size):
     arrays = draw(size, 3, 2, jnp.bfloat16)
     given = run(convolve, *arrays, 2)
-    expected = run(lax.conv_general_dilated, *(a.astype(jnp.float32) for a in arrays), 2)
+    expected = run(by_lax, *(a.astype(jnp.float32) for a in arrays), 2)
     assert {leaf.dtype for leaf in given} == {jnp.dtype("bfloat16")}
     given = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), given)
     # Half a unit in the last of eight bits, of the largest value.
@@ -57,12 +57,24 @@ def test_convolution_in_bfloat16(size):
     chex.assert_trees_all_close(given, expected, rtol=0, atol=largest * 2.0**-8)
 
 
-def test_convolution_of_maps_that_are_not_square():
-    x, kernel, _ = draw(4, 3, 2)
-    x, strides, pad = x[:, :, :2], (2, 1), ((1, 1), (1, 0))
-    given = convolve(x, kernel, strides, pad, dimension_numbers=NUMBERS)
-    expected = lax.conv_general_dilated(x, kernel, strides, pad, dimension_numbers=NUMBERS)
-    chex.assert_trees_all_close(given, expected, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("width", [1, 2, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_convolution_of_maps_that_are_not_square(width, stride):
+    x, kernel, cotangent = draw(6, 3, stride)
+    arrays = x[:, :, :width], kernel, cotangent[:, :, : -(-width // stride)]
+    given, expected = run(convolve, *arrays, stride), run(by_lax, *arrays, stride)
+    chex.assert_trees_all_close(given, expected, rtol=1e-5, atol=1e-4)
+
+
+def test_the_gradient_of_a_float32_kernel_is_summed_in_float32():
+    x, kernel, cotangent = draw(4, 3, 1)
+    x, cotangent = x.astype(jnp.bfloat16), cotangent.astype(jnp.bfloat16)
+    values, dx, given = run(convolve, x, kernel, cotangent, 1)
+    assert (values.dtype, dx.dtype, given.dtype) == (jnp.bfloat16, jnp.bfloat16, jnp.float32)
+    expected = run(by_lax, *(array.astype(jnp.float32) for array in (x, kernel, cotangent)), 1)[2]
+    chex.assert_trees_all_close(given, expected, rtol=1e-5, atol=1e-4)
+    rounded = expected.astype(jnp.bfloat16).astype(jnp.float32)
+    assert np.max(np.abs(rounded - expected)) > 1e-2
 
 
 def test_a_split_batch():
@@ -79,12 +91,9 @@ def test_a_split_batch():
 
 def test_under_vmap():
     x, kernel, _ = draw(2, 3, 1)
-    function = functools.partial(
-        convolve, strides=(1, 1), padding=((1, 1), (1, 1)), dimension_numbers=NUMBERS
-    )
-    parts = jax.jit(jax.vmap(function, (0, None)))(x.reshape(2, 4, *x.shape[1:]), kernel)
+    parts = jax.jit(jax.vmap(convolve, (0, None)))(x.reshape(2, 4, *x.shape[1:]), kernel)
     chex.assert_trees_all_close(
-        parts.reshape(8, *parts.shape[2:]), function(x, kernel), rtol=1e-5, atol=1e-5
+        parts.reshape(8, *parts.shape[2:]), convolve(x, kernel), rtol=1e-5, atol=1e-5
     )
 
 
@@ -123,8 +132,7 @@ def lowered(platform, size):
     x, kernel, _ = draw(size, 3, 1)
 
     def loss(kernel, x):
-        pad = ((1, 1), (1, 1))
-        return jnp.sum(max_pool(convolve(x, kernel, (1, 1), pad, dimension_numbers=NUMBERS)))
+        return jnp.sum(max_pool(convolve(x, kernel)))
 
     return jax.jit(jax.grad(loss)).trace(kernel, x).lower(lowering_platforms=(platform,)).as_text()
 

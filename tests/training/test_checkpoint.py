@@ -393,7 +393,7 @@ def test_a_checkpoint_of_another_run_is_named_and_passed_over(tmp_path):
         checkpoints.restore_latest(state)
 
 
-@pytest.mark.parametrize("name", ["a[x]1", "a*?", "{a} b", "é%20#", "line\nbreak"])
+@pytest.mark.parametrize("name", ["a[x]1", "a*?", "{a} b", "é%20#", "line\nbreak", "a\\b"])
 def test_any_folder_name_will_do(tmp_path, name):
     state = {"x": jnp.arange(3.0)}
     for expected in (None, 1):

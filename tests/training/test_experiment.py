@@ -384,6 +384,10 @@ def recordings_experiment(source=None, **changes):
     return dataclasses.replace(make_experiment(**changes), source=source)
 
 
+def test_a_call_to_the_device_has_no_room_for_steps_that_it_is_never_asked_for():
+    assert make_experiment(steps_per_dispatch=10**9, steps=3).dispatch_steps == 3
+
+
 def test_plain_arrays_are_fed_and_a_stopped_run_goes_on_at_the_right_batch(tmp_path):
     experiment = recordings_experiment()
     assert experiment.dispatch_steps == 1
