@@ -29,6 +29,7 @@ from aninfonce_jax.build import build_shapes
 from aninfonce_jax.config import resolve
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
+from aninfonce_jax.forecast.hlo import read_traffic
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.step import lower_train_step
 
@@ -89,6 +90,11 @@ def report(compiled: Compiled, config: Config, devices: int, chip: str) -> None:
             f"moved        {moved / gib:8.2f} GiB; "
             f"{1e3 * moved / MEMORY_BANDWIDTH[chip] / 1e9:.0f} ms at peak"
         )
+    in_memory = read_traffic(text, devices).memory
+    print(
+        f"moved in HBM {in_memory / gib:8.2f} GiB, as read off the program, loops counted; "
+        f"{1e3 * in_memory / MEMORY_BANDWIDTH[chip] / 1e9:.0f} ms at peak"
+    )
     print(f"kernels      {text.count(KERNEL):8d} Pallas calls")
     print(f"collectives  {traffic(text)}")
 
