@@ -90,8 +90,9 @@ class ImageFolder:
 
     Labels follow the sorted names of the class folders of `train`, so that they mean the same
     in every split; a folder without `train` uses the split's own. Files that do not end like
-    an image, and those whose name starts with a dot, are passed over. What a terminal or a text
-    file can't hold of a name is written out in `class_names` and ids, such as \x1b or \xe9.
+    an image are passed over, which `remark` says, and those whose name starts with a dot. What a
+    terminal or a text file can't hold of a name is written out in `class_names` and ids, such as
+    \x1b or \xe9.
 
     Args:
       folder: what holds the splits.
@@ -109,6 +110,7 @@ class ImageFolder:
         self.class_names = tuple(printable(name) for name in self._folders)
         labels = {name: label for label, name in enumerate(self._folders)}
         files: list[bytes] = []
+        others: list[str] = []
         counts = np.zeros(len(self.class_names), np.int64)
         # Missing classes are none of this split's business, but a class without images is
         # what an unfinished unpacking leaves behind.
@@ -118,9 +120,11 @@ class ImageFolder:
                     f"{self._root / name} is a class that the training split lacks; "
                     f"expected one of its {len(labels)} classes: remove the folder or add it there"
                 )
-            images = _image_names(self._root / name)
+            images, not_images = _image_names(self._root / name)
             files += images
+            others += [f"{name}/{other}" for other in not_images]
             counts[labels[name]] = len(images)
+        self.remark = _passed_over(self._root, others)
         # Millions of str would take gigabytes in all the workers together.
         self._names = b"".join(files)
         self._ends = np.cumsum([len(name) for name in files], dtype=np.int64)
@@ -197,16 +201,29 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
         raise DataError(f"{entry.path} can't be followed: {error}; remove it") from error
 
 
-def _image_names(folder: Path) -> list[bytes]:
-    """Returns the file names of a class, sorted."""
-    names = [
-        os.fsencode(entry.name)
-        for entry in _entries(folder)
-        if entry.name.lower().endswith(IMAGE_SUFFIXES)
-    ]
+def _image_names(folder: Path) -> tuple[list[bytes], list[str]]:
+    """Returns the names of a class's images, sorted, and those of its other files."""
+    names, others = [], []
+    for entry in _entries(folder):
+        if entry.name.lower().endswith(IMAGE_SUFFIXES):
+            names.append(os.fsencode(entry.name))
+        else:
+            others.append(entry.name)
     if not names:
         raise DataError(
             f"class folder {folder} holds no image; expected files ending in "
             f"{_READ_SUFFIXES}: fill the folder or remove it"
         )
-    return sorted(names)
+    return sorted(names), others
+
+
+def _passed_over(root: Path, others: list[str]) -> str:
+    """Returns a line that says what of a split was not taken for an image; empty if all was."""
+    if not others:
+        return ""
+    first, count = printable(min(others)), len(others)
+    which = f"{first} is" if count == 1 else f"{count:,} files, such as {first}, are"
+    return (
+        f"{printable(f'{root}')}: {which} passed over, because images end in {_READ_SUFFIXES}; "
+        "rename what is one"
+    )

@@ -30,13 +30,13 @@ OPTIMIZERS = {"muon": 5e-3, "adam": 1e-3, "adamw": 1e-3}
 
 # Hidden layers of an MLP, and the range of their width: wide enough to begin as a linear map that
 # loses nothing, narrow enough not to learn a few thousand pairs by heart.
-_MLP_LAYERS = 3
-_MLP_WIDTH = (64, 512)
+_MLP_LAYERS = 4
+_MLP_WIDTH = (48, 512)
 _PROJECTOR_WIDTH = 512
 # Up to this side, a ResNet must not begin by quartering its images.
 _SMALL_SIDE = 64
 # Of Muon; what also keeps a network from learning pairs by heart.
-_MUON_DECAY = 0.5
+_MUON_DECAY = 0.3
 _CONCENTRATION_RATE = 1e-2
 
 

@@ -13,6 +13,8 @@ from aninfonce_jax.scores import monitors
 # A loss is at chance if it is below it by less than this share of what could be gained. It is
 # several times the scatter of a held-out loss, and far less than any run of use gains.
 _NOTHING_GAINED = 0.01
+# A loss in float32, a mean over many rows, is good to less than this share of it.
+_ROUNDING = 1e-5
 # Features whose directions vary by less than this share of uniform ones all point one way.
 _NO_SPREAD = 0.01
 # Two directions, the second with 1/20 of the first one's size, have this effective rank.
@@ -59,15 +61,19 @@ def find_problems(
     """
     problems = []
     chance = objective.chance(batch_size)
-    if chance is None:
+    gain = objective.largest_gain(batch_size)
+    if chance is not None and gain < _ROUNDING * chance:
+        problems.append(
+            f"the loss can fall below that of chance, {chance:.4g}, by {gain:.2g} at the most: "
+            "that is lost in rounding, and nothing is learned; lower the temperature"
+        )
+    elif chance is None:
         if r2 is not None and not r2 >= _NO_R2:
             problems.append(
                 f"R² is {r2:.2g}: the network has learned nothing yet, or its embeddings have "
                 "collapsed; lower the learning rate, or train longer"
             )
-    elif loss is not None and is_at_chance(
-        chance, objective.largest_gain(batch_size), loss, loss_floor
-    ):
+    elif loss is not None and is_at_chance(chance, gain, loss, loss_floor):
         problems.append(
             f"the held-out loss, {loss:.4g}, is no better than that of chance, {chance:.4g}: the "
             "network has learned nothing yet, or has collapsed; lower the learning rate, or train "

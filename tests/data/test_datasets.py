@@ -71,6 +71,18 @@ def test_names_of_any_script_and_files_that_are_no_images(folder):
         "train/日本 蟻/é Ω.jpg",
     ]
     assert all(source[index].image == data for index in range(9, 12))
+    assert (
+        "train: 日本 蟻/no_image.txt is passed over, because images end in .jpeg" in source.remark
+    )
+
+
+def test_files_that_do_not_end_like_an_image_are_counted(folder):
+    assert ImageFolder(folder, "train").remark == ""
+    for name in ("photo", "photo.bak", "photo.dng", "\x1b[31m"):
+        (folder / "train" / "ant" / name).write_bytes(b"")
+    remark = ImageFolder(folder, "train").remark
+    assert "4 files, such as ant/\\x1b[31m, are passed over" in remark
+    assert "\n" not in remark
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,13 @@ def test_a_warm_temperature_is_no_chance():
     assert problems(warm, spread_out(), loss=chance - 1e-6) != []
 
 
+def test_a_temperature_at_which_every_gain_is_rounded_away():
+    hot = InfoNCE(temperature=1e6)
+    for loss in (math.log(1000), math.log(1000) - 1e-6, None):
+        (problem,) = problems(hot, spread_out(), loss=loss)
+        assert problem.endswith("nothing is learned; lower the temperature")
+
+
 def test_where_nothing_can_be_gained_nothing_is_missed():
     objective, chance = AnInfoNCE(), math.log(1000)
     assert problems(objective, spread_out(), loss=chance, loss_floor=chance - 0.05) == []
