@@ -27,7 +27,7 @@ usage: aninfonce embed --workdir=DIR --input=FOLDER|FILE.npy
            --output=FILE.npy|FILE.csv|FILE.parquet
 
 examples:
-  aninfonce embed --workdir=runs/cifar10 --input=pictures --output=z.csv
+  aninfonce embed --workdir=runs/cifar10 --input=images --output=z.csv
       every image in the folder and below it, in the order of their names
   aninfonce embed --workdir=runs/linear --input=observations.npy --output=z.npy
       the rows of an array, which may be larger than memory

@@ -43,7 +43,7 @@ def train(arguments: argparse.Namespace, negatives: int) -> tuple[float, float]:
     )
     example = process.anchors(test_key, 2)[1]
     params = {
-        "encoder": encoder.init_params(init_key, example),
+        "encoder": encoder.init(init_key, example)["params"],
         "log_concentration": jnp.full(arguments.dim, jnp.log(0.7), jnp.float32),
     }
 

@@ -42,7 +42,7 @@ def test_an_array_is_embedded(model, tmp_path, ending, capsys):
 
 
 def test_a_folder_of_images_is_embedded_in_the_order_of_names(image_runs, tmp_path):
-    folder = tmp_path / "pictures"
+    folder = tmp_path / "images"
     (folder / "more").mkdir(parents=True)
     images = {
         "b.png": random_image(20, 30),

@@ -159,6 +159,14 @@ def test_a_run_does_not_know_what_its_observations_are(own):
         assert not modules & {"sources.images", "sources.process", "models.mlp", "models.resnet"}
 
 
+def test_no_class_of_a_source_or_an_encoder_is_asked_for():
+    """What differs between them is behind a method of theirs."""
+    asked = re.compile(r"has_images|isinstance\(.*(Process|Pairs|MLP|Encoder)\)")
+    found = [path for path in MODULES if asked.search(path.read_text())]
+    assert not found
+    assert asked.search("if isinstance(source, ArrayPairs):")
+
+
 # Of what `eval.json` holds, names that other things have as well.
 ALSO_OTHERS = {"objective", "features", "seconds", "untrained"}
 

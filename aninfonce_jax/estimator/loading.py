@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_shapes
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.data.pipeline import ImageBatch
 from aninfonce_jax.estimator import parts
 from aninfonce_jax.estimator.description import GIVEN, Shapes, choose, remake
 from aninfonce_jax.estimator.estimator import AnInfoNCE
@@ -21,9 +19,8 @@ from aninfonce_jax.estimator.saved import MODEL_FILE, ModelError, read_model, re
 from aninfonce_jax.estimator.training import best_weights, latest_weights, snapshot_tree
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
-from aninfonce_jax.sources.images import ImagePairs
 from aninfonce_jax.training.experiment import Experiment
-from aninfonce_jax.types import Array, Weights
+from aninfonce_jax.types import Weights
 
 
 def load(
@@ -161,23 +158,11 @@ def _fitted(
 
 
 def _of_config(experiment: Experiment, weights: Weights, values: Mapping[str, Any]) -> TrainedModel:
-    source = experiment.source
-    if isinstance(source, ImagePairs):
-        images = source
-
-        def observe(rows: Array) -> Array:
-            nothing = np.zeros(0)
-            return images.plain_views(ImageBatch(rows, nothing, nothing, nothing))
-
-        size = images.decoder.size
-        rows = RowSpec((size, size, images.decoder.channels), True, observe, resize=True)
-    else:
-        rows = RowSpec(tuple(source.example().shape[1:]), is_bytes=False)
     return TrainedModel(
         experiment.encoder,
         experiment.objective,
         weights,
-        rows,
+        RowSpec(*experiment.source.row_form),
         experiment.embedding_dim,
         config=dict(values),
     )

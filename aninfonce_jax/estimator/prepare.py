@@ -17,8 +17,6 @@ from aninfonce_jax.estimator.standardise import Standardised, examine
 from aninfonce_jax.models.encoder import Encoder
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.sources import pairs as pairs_lib
-from aninfonce_jax.sources.arrays import ArrayPairs
-from aninfonce_jax.sources.iterators import IteratorPairs
 from aninfonce_jax.sources.source import Source, as_feed
 
 # Pairs of a source without end that statistics are taken from.
@@ -130,19 +128,16 @@ def prepare(
       ValueError: data or arguments are not sound.
     """
     shape = tuple(source.example().shape[1:])
-    is_bytes = False
-    chosen = sizes(len(source) if isinstance(source, ArrayPairs) else None)
-    arrays: list[np.ndarray] = []
+    form = source.row_form
+    is_bytes = form.is_bytes and form.observe is None
+    chosen = sizes(source.pair_count)
+    arrays = source.at_hand(max(_SAMPLE, chosen.batch_size))
     passes = _STEPS_OF_A_PASS
-    if isinstance(source, ArrayPairs):
-        is_bytes = source.observation.dtype == np.uint8
-        arrays = list(source.table.arrays)
+    if source.pair_count is not None:
         source = source.with_held_out(chosen.held_out)
-        passes = max(1, len(source) // chosen.batch_size)
-        _check_enough(source, chosen)
-    elif isinstance(source, IteratorPairs):
-        is_bytes = source.observation.dtype == np.uint8
-        arrays, chosen = _from_iterator(source, chosen)
+        passes = max(1, _checked_count(source, chosen) // chosen.batch_size)
+    elif arrays:
+        source, chosen = _without_first(source, len(arrays[0]), chosen)
     elif standardises:
         arrays = _sample(source, chosen.batch_size)
     made = parts.make_encoder(encoder, dim, shape)
@@ -162,27 +157,29 @@ def row_spec(prepared: Prepared) -> RowSpec:
     return RowSpec(prepared.shape, prepared.is_bytes, resize=prepared.resizes and is_square)
 
 
-def _check_enough(source: ArrayPairs, sizes: Sizes) -> None:
-    if len(source) < sizes.batch_size:
+def _checked_count(source: Source, sizes: Sizes) -> int:
+    """Returns how many pairs are left to train on."""
+    count = source.pair_count or 0
+    if count < sizes.batch_size:
         raise ValueError(
-            f"batch_size={sizes.batch_size} is more than the {len(source)} pairs that are left to "
+            f"batch_size={sizes.batch_size} is more than the {count} pairs that are left to "
             f"train on with {sizes.held_out} set aside; lower it, or pass held_out=0"
         )
+    return count
 
 
-def _from_iterator(source: IteratorPairs, sizes: Sizes) -> tuple[list[np.ndarray], Sizes]:
-    """Sets the first pairs of an iterator aside; returns arrays of those that were looked at."""
-    head = source.head(_SAMPLE)
-    views = [np.stack([pair[view] for pair in head]) for view in (0, 1)]
-    if len(head) < sizes.batch_size:
+def _without_first(source: Source, at_hand: int, sizes: Sizes) -> tuple[Source, Sizes]:
+    """Sets the first pairs of a source that reads in order aside, of those that are at hand."""
+    if at_hand < sizes.batch_size:
         raise ValueError(
-            f"batch_size={sizes.batch_size} is more than the {len(head)} pairs of the iterator; "
+            f"batch_size={sizes.batch_size} is more than the {at_hand} pairs of the iterator; "
             "lower it, or pass arrays"
         )
-    held_out = min(sizes.held_out, len(head) // 4)
+    held_out = min(sizes.held_out, at_hand // 4)
     if held_out >= sizes.batch_size:
-        source.hold_out(pairs_lib.paired(views[0][:held_out], views[1][:held_out]).table, held_out)
-    return views, dataclasses.replace(sizes, held_out_batches=max(1, held_out // sizes.batch_size))
+        source = source.with_held_out(held_out)
+    batches = max(1, held_out // sizes.batch_size)
+    return source, dataclasses.replace(sizes, held_out_batches=batches)
 
 
 def _sample(source: Source, batch_size: int) -> list[np.ndarray]:

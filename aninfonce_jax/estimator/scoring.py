@@ -9,7 +9,6 @@ from aninfonce_jax import rng
 from aninfonce_jax.estimator.model import TrainedModel
 from aninfonce_jax.models.encoder import PARAMS, embed
 from aninfonce_jax.placement import Placement, Rows
-from aninfonce_jax.sources.arrays import ArrayPairs
 from aninfonce_jax.sources.source import Source, as_feed
 from aninfonce_jax.types import Array, PyTree, Weights
 
@@ -27,9 +26,9 @@ def loss_of(model: TrainedModel, source: Source, batch_size: int, seed: int) -> 
       seed: of the order.
     """
     batches, size = _BATCHES, batch_size
-    if isinstance(source, ArrayPairs):
-        size = min(batch_size, len(source))
-        batches = len(source) // size
+    if source.pair_count is not None:
+        size = min(batch_size, source.pair_count)
+        batches = source.pair_count // size
     if size < 2:
         raise ValueError("a loss is that of pairs among others: at least 2 are needed, got 1")
     placement = Placement.local(1)

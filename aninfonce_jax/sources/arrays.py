@@ -17,7 +17,7 @@ import numpy as np
 
 from aninfonce_jax.data.order import ShuffledOrder
 from aninfonce_jax.placement import Rows
-from aninfonce_jax.sources.source import Source
+from aninfonce_jax.sources.source import RowForm, Source
 from aninfonce_jax.types import Array, Pairs, PyTree
 
 # (key, rows [batch, ...]) -> rows [batch, ...]; traced.
@@ -84,6 +84,27 @@ class _Part(PairTable):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class TwoArrays(PairTable):
+    """Row i of one array with row i of the other."""
+
+    view1: np.ndarray
+    view2: np.ndarray
+
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """Both views."""
+        return (self.view1, self.view2)
+
+    def __len__(self) -> int:
+        return len(self.view1)
+
+    def take(self, indices: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Returns the same rows of both."""
+        del draws
+        return self.view1[indices], self.view2[indices]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class ArrayPairs(Source):
     """Pairs of a table, in an order that is shuffled anew in every pass.
 
@@ -112,6 +133,21 @@ class ArrayPairs(Source):
     def __len__(self) -> int:
         """Returns the number of pairs to train on."""
         return len(self.table)
+
+    @property
+    def pair_count(self) -> int:
+        """How many pairs there are to train on."""
+        return len(self.table)
+
+    @property
+    def row_form(self) -> RowForm:
+        """Rows as those of the table."""
+        return RowForm(self.observation.shape, self.observation.dtype == np.uint8)
+
+    def at_hand(self, count: int) -> list[np.ndarray]:
+        """Returns the arrays of the table, whole."""
+        del count
+        return list(self.table.arrays)
 
     def with_held_out(self, held_out: int) -> "ArrayPairs":
         """Returns the source with about `held_out` pairs set aside."""

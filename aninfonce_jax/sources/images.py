@@ -20,7 +20,7 @@ from aninfonce_jax.data.pipeline import (
 )
 from aninfonce_jax.data.source import ImageSource, Subset, fingerprint_of
 from aninfonce_jax.placement import Rows
-from aninfonce_jax.sources.source import Examples, Known, PairSheet, Source
+from aninfonce_jax.sources.source import Examples, Known, PairSheet, RowForm, Source
 from aninfonce_jax.types import Array, Intervention, Pairs, PyTree
 
 
@@ -59,6 +59,16 @@ class ImagePairs(Source):
             classes=len(self.train.class_names),
         )
         return Known(examples=examples, interventions=Augmentations(self.spec))
+
+    @property
+    def row_form(self) -> RowForm:
+        """Images of bytes, as large as they are decoded."""
+
+        def observe(rows: Array) -> Array:
+            return self.plain_views(ImageBatch(rows, *[np.zeros(0)] * 3))
+
+        shape = (self.decoder.size, self.decoder.size, self.decoder.channels)
+        return RowForm(shape, is_bytes=True, observe=observe, resize=True)
 
     def fingerprint(self) -> str:
         """Returns a digest of both splits: their sizes, classes, and some of their examples."""

@@ -11,12 +11,12 @@ import numpy as np
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.sources.arrays import (
     ArrayPairs,
-    PairTable,
+    TwoArrays,
     as_fed,
     as_floats,
     fed_dtype,
 )
-from aninfonce_jax.sources.source import Source
+from aninfonce_jax.sources.source import RowForm, Source
 from aninfonce_jax.types import Array, Pairs, PyTree
 
 _Pair = tuple[np.ndarray, np.ndarray]
@@ -38,7 +38,7 @@ class IteratorPairs(Source):
         self._ahead: list[_Pair] = []
         self._rest: Iterator[_Pair] = self._single()
         self._held_out = 0
-        self._set_aside: PairTable | None = None
+        self._set_aside: TwoArrays | None = None
         head = self.head(1)
         if not head:
             raise ValueError("an iterator of pairs gave none")
@@ -59,9 +59,21 @@ class IteratorPairs(Source):
         self._ahead += itertools.islice(self._rest, max(0, count - len(self._ahead)))
         return self._ahead[:count]
 
-    def hold_out(self, table: PairTable, count: int) -> None:
-        """Keeps the first `count` pairs, which are those of `table`, from training."""
-        self._held_out, self._set_aside = count, table
+    @property
+    def row_form(self) -> RowForm:
+        """Rows as the iterator gives them."""
+        return RowForm(self.observation.shape, self.observation.dtype == np.uint8)
+
+    def at_hand(self, count: int) -> list[np.ndarray]:
+        """Returns both views of the first pairs; they are given again in training."""
+        head = self.head(count)
+        return [np.stack([pair[view] for pair in head]) for view in (0, 1)]
+
+    def with_held_out(self, count: int) -> "IteratorPairs":
+        """Keeps the first pairs from training; returns itself, for pairs may come only once."""
+        self._set_aside = TwoArrays(*self.at_hand(count))
+        self._held_out = len(self._set_aside)
+        return self
 
     def example(self) -> Array:
         """Returns two empty observations."""

@@ -19,7 +19,14 @@ from typing import Any
 
 import numpy as np
 
-from aninfonce_jax.sources.arrays import ArrayPairs, Augment, PairTable, as_rows, split_at_random
+from aninfonce_jax.sources.arrays import (
+    ArrayPairs,
+    Augment,
+    PairTable,
+    TwoArrays,
+    as_rows,
+    split_at_random,
+)
 from aninfonce_jax.sources.iterators import IteratorPairs
 
 __all__ = ["augmented", "from_iterator", "grouped", "paired", "time_lagged"]
@@ -150,27 +157,6 @@ def from_iterator(pairs: Iterable[Any], *, batched: bool = False) -> IteratorPai
       ValueError: there is none, or the first is no pair.
     """
     return IteratorPairs(pairs, batched=batched)
-
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TwoArrays(PairTable):
-    """Row i of one array with row i of the other."""
-
-    view1: np.ndarray
-    view2: np.ndarray
-
-    @property
-    def arrays(self) -> tuple[np.ndarray, ...]:
-        """Both views."""
-        return (self.view1, self.view2)
-
-    def __len__(self) -> int:
-        return len(self.view1)
-
-    def take(self, indices: np.ndarray, draws: np.ndarray) -> tuple[np.ndarray, ...]:
-        """Returns the same rows of both."""
-        del draws
-        return self.view1[indices], self.view2[indices]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -196,6 +196,22 @@ class PairSheet(NamedTuple):
     columns: dict[str, tuple[np.ndarray, list[str]]]
 
 
+class RowForm(NamedTuple):
+    """What rows from outside must be, to be encoded like those of a source.
+
+    Attributes:
+      shape: of one.
+      is_bytes: whether they are bytes, which then mean values from 0 to 1.
+      observe: uint8 rows [batch, ...] -> observations, where that takes more; traced.
+      resize: whether images of other sizes are brought to this one.
+    """
+
+    shape: tuple[int, ...]
+    is_bytes: bool = False
+    observe: Callable[[Array], Array] | None = None
+    resize: bool = False
+
+
 class Source(abc.ABC):
     """Where a run takes its positive pairs from.
 
@@ -212,6 +228,16 @@ class Source(abc.ABC):
     def known(self) -> Known:
         """What is known about the pairs."""
         return Known()
+
+    @property
+    def pair_count(self) -> int | None:
+        """How many pairs there are to train on; None: without end, or not known."""
+        return None
+
+    @property
+    def row_form(self) -> RowForm:
+        """What rows from outside must be, to be encoded like those of the source."""
+        return RowForm(tuple(self.example().shape[1:]))
 
     def fingerprint(self) -> str:
         """Returns what tells this data set from any other; "" where it can't be told.
@@ -257,6 +283,20 @@ class Source(abc.ABC):
         A source that is not fed draws fresh pairs by fresh keys: it is its own.
         """
         return self if self.fed(batch_size) is None else None
+
+    def with_held_out(self, count: int) -> "Source":
+        """Returns the source with about `count` pairs kept from training, if it can do that."""
+        del count
+        return self
+
+    def at_hand(self, count: int) -> list[np.ndarray]:
+        """Returns arrays [n, ...] of observations that can be looked at before training.
+
+        Of a source that reads in order, those of the first `count` pairs, and none of them is
+        lost by it. [] where observations have to be drawn.
+        """
+        del count
+        return []
 
     def preview(self, key: Array, count: int) -> PairSheet | None:
         """Returns some held-out pairs to look at, where they can be drawn; None elsewhere."""

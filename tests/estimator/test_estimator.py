@@ -1,4 +1,5 @@
 import contextlib
+import functools
 import itertools
 import os
 import pickle
@@ -14,7 +15,9 @@ import pytest
 from flax import nnx
 
 import aninfonce_jax as an
+from aninfonce_jax.estimator import prepare
 from aninfonce_jax.estimator.base import NotFittedError
+from aninfonce_jax.estimator.sizes import choose_sizes
 
 ROWS, FEATURES, DIM = 72, 5, 3
 
@@ -272,6 +275,14 @@ def test_bad_input_gets_one_line(case):
     with pytest.raises(ValueError, match=re.escape(expected)) as error:
         act()
     assert "\n" not in str(error.value)
+
+
+def test_a_batch_may_be_larger_than_the_sample_of_an_iterator(monkeypatch):
+    monkeypatch.setattr(prepare, "_SAMPLE", 8)
+    source = prepare.as_source(zip(VIEW1, VIEW2, strict=True), None, None)
+    sizes = functools.partial(choose_sizes, batch_size=16, steps=1, held_out=0.1, devices=1)
+    made = prepare.prepare(source, names=None, encoder="mlp", dim=3, standardises=True, sizes=sizes)
+    assert made.sizes.batch_size == 16
 
 
 def test_bad_input_of_transform_gets_one_line(fitted):

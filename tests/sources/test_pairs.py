@@ -88,7 +88,7 @@ def test_bytes_go_to_the_device_as_they_are_and_are_taken_from_0_to_1():
 def test_time_lagged_pairs_stay_in_their_session():
     sessions = [numbered(5), numbered(9, start=100)]
     source = an.pairs.time_lagged(sessions, lag=2)
-    assert len(source) == 3 + 7
+    assert len(source) == source.pair_count == 3 + 7
     first, second = (np.concatenate(x) for x in zip(*batches(source, 5, 2), strict=True))
     np.testing.assert_array_equal(second - first, np.full_like(first, 2))
     assert sorted(first[:, 0]) == [0, 1, 2, *range(100, 107)]
@@ -185,10 +185,9 @@ def test_the_head_of_an_iterator_is_not_lost_and_held_out_pairs_are_skipped():
     pairs = ((np.full(1, i), np.full(1, i)) for i in range(10))
     source = an.pairs.from_iterator(pairs)
     assert [int(a[0]) for a, _ in source.head(4)] == [0, 1, 2, 3]
-    table = an.pairs.paired(numbered(2, 1), numbered(2, 1)).table
-    source.hold_out(table, 2)
+    source = source.with_held_out(2)
     assert [list(x[0][:, 0]) for x in batches(source, 9, 4)] == [[2, 3, 4, 5], [6, 7, 8, 9]]
-    assert len(source.held_out(2)) == 2
+    assert source.held_out(2).pair_count == 2
     assert source.held_out(3) is None
 
 
