@@ -17,10 +17,16 @@ from aninfonce_jax.cli import warn
 from aninfonce_jax.config import kinds
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.data.augment_spec import AugmentError, preset
-from aninfonce_jax.data.datasets import open_dataset
+from aninfonce_jax.data.datasets import local_folder, open_dataset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.pipeline import Loading
-from aninfonce_jax.data.source import ImageSource, NoExamples, remark_of
+from aninfonce_jax.data.source import (
+    DataError,
+    ImageSource,
+    NoExamples,
+    check_folder,
+    remark_of,
+)
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.conditionals import Conditional, concentration_values
 from aninfonce_jax.dgp.errors import ProcessError
@@ -69,6 +75,18 @@ def build_shapes(config: Config) -> Experiment:
     if isinstance(config.source, kinds.ImagesConfig):
         return assemble(config, build_image_pairs(config.source, lambda split: NoExamples()))
     return assemble(config, build_source(config))
+
+
+def check_data(config: Config) -> None:
+    """Raises ConfigError if a run's data set is not where its config says."""
+    if isinstance(config.source, kinds.ImagesConfig):
+        try:
+            check_folder(
+                local_folder(config.source.folder),
+                f"{config.source.dataset} in it: say where it is with --config.source.folder=DIR",
+            )
+        except DataError as error:
+            raise ConfigError(f"source.folder: {error}") from error
 
 
 def assemble(config: Config, source: Source) -> Experiment:

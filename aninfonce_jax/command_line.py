@@ -319,6 +319,8 @@ def _refuse(argument: str) -> NoReturn:
     switch = flag.removeprefix("--no")
     if f"--{switch}" in flags:
         raise ConfigError(f"unknown flag {shown(flag)}; write --{switch}=false")
+    if flag == "--help":
+        raise ConfigError("--help takes no value: it lists every flag and every --config.KEY")
     raise ConfigError(f"unknown flag {shown(flag)}; {nearest(flag, flags)}")
 
 

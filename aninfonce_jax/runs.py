@@ -9,7 +9,7 @@ import jax
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.build import build_experiment
+from aninfonce_jax.build import build_experiment, check_data
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.distributed.equal import require_equal, versions
 from aninfonce_jax.distributed.peers import Peers, of_runtime
@@ -118,8 +118,10 @@ def place(config: Config, *, training: bool = True) -> Placement:
     """Returns where a config's run computes.
 
     Raises:
-      ConfigError: if it does not fit this machine.
+      ConfigError: if it does not fit this machine, or its data set is not there.
     """
+    if training:
+        check_data(config)
     hosts = jax.process_count()
     devices = config_lib.check_devices(config, jax.local_device_count(), hosts)
     if training:

@@ -1,6 +1,11 @@
 # shellcheck shell=bash
 # Sourced by every launcher: how they speak, what an exit code means, and how they start again.
 
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  echo "aninfonce_jax: launch/common.sh is for the other launchers; see bash launch/local.sh --help" >&2
+  exit 2
+fi
+
 # Codes of the program after which the same command goes on: 75 it was asked to stop and has
 # saved, 76 it lost a peer, 134 the runtime of jax aborted (it does so when a peer hangs).
 AGAIN="75 76 134"

@@ -4,6 +4,11 @@
 # requirement is installed in the oldest version allowed. Does nothing that is done, and nothing
 # at all where ANINFONCE_AS_IS is set: in a container, or an environment that others look after.
 
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  echo "aninfonce_jax: launch/environment.sh is for the other launchers; see bash launch/local.sh --help" >&2
+  exit 2
+fi
+
 set_up() {
   # Nothing of this is left behind in the launcher but the active environment.
   local extras="${1:-}" folder="${2:-.venv}" versions="${3:-newest}"

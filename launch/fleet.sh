@@ -10,6 +10,11 @@
 #   show_log      prints what is new in the log of the first process
 #   is_gone       whether the machines were taken away
 
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  echo "aninfonce_jax: launch/fleet.sh is for the other launchers; see bash launch/local.sh --help" >&2
+  exit 2
+fi
+
 poll=15 grace=120 patience=600 count=0
 states=() asked="" code=0
 

@@ -59,6 +59,7 @@ def run(*arguments):
     [
         (["--config=nowhere.py"], "config file 'nowhere.py' does not exist"),
         (["--config", "nowhere.py"], "config file 'nowhere.py' does not exist"),
+        (["--help=train"], "--help takes no value"),
         (["--config=nowhere"], "expected FILE[:VARIANT], or one of cifar10, cifar10_cpu, "),
         (["--config="], "config file '' does not exist"),
         (["--config=elsewhere/quickstart.py"], "'elsewhere/quickstart.py' does not exist"),
@@ -240,6 +241,19 @@ def test_preview_of_what_can_not_be_looked_at(tmp_path, capsys):
     assert "which source.kind='process' does not give; use source.kind='images'" in err
     assert err.count("\n") == 1
     assert out == ""
+
+
+def test_data_that_are_not_there_are_said_before_anything_else(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    for folder, problem in (("nowhere", "does not exist"), ("file", "is a file, not a folder")):
+        # So large that it would also be refused for its memory.
+        arguments = ["--config=configs/imagenet.py", f"--config.source.folder={tmp_path / folder}"]
+        assert run(*arguments, f"--workdir={tmp_path / 'run'}") == 2
+        out, err = capsys.readouterr()
+        assert f"source.folder: {tmp_path / folder} {problem}" in err
+        assert "say where it is with --config.source.folder=DIR" in err
+        assert (out, err.count("\n")) == ("", 1)
+        assert not (tmp_path / "run").exists()
 
 
 class NoisyNumbers(an.Source):

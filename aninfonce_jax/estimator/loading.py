@@ -49,13 +49,21 @@ def load(
     folder = workdir_lib.locate(path)
     if isinstance(folder, Path) and (folder / MODEL_FILE).is_file():
         return _load_saved(folder, given)
-    if (folder / workdir_lib.CONFIG_FILE).exists():
+    if _is_workdir(folder):
         return _load_workdir(folder, given)
     problem = "holds no model" if folder.exists() else "does not exist"
+    if folder.is_dir():
+        below = sorted(path.name for path in folder.iterdir() if _is_workdir(path))
+        if below:
+            raise ModelError(f"{folder} holds {len(below)} runs; name one: {', '.join(below)}")
     raise ModelError(
         f"{folder} {problem}: expected what model.save() wrote ({MODEL_FILE}), or the work "
         f"directory of a run ({workdir_lib.CONFIG_FILE})"
     )
+
+
+def _is_workdir(folder: AnyPath) -> bool:
+    return (folder / workdir_lib.CONFIG_FILE).exists()
 
 
 def _load_saved(folder: Path, given: Mapping[str, Any]) -> AnInfoNCE | TrainedModel:

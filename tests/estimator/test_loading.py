@@ -100,3 +100,11 @@ def test_a_run_on_images_takes_images_of_any_size_and_no_data(image_runs, monkey
 def test_an_experiment_in_code_says_what_to_do(pairs_run):
     with pytest.raises(an.ModelError, match="an experiment that was made in code"):
         an.load(pairs_run)
+
+
+def test_the_folder_of_a_comparison_names_its_runs(tmp_path):
+    for name in ("infonce", "aninfonce"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / workdir.CONFIG_FILE).write_text("{}")
+    with pytest.raises(an.ModelError, match="holds 2 runs; name one: aninfonce, infonce"):
+        an.load(tmp_path)

@@ -79,3 +79,14 @@ def test_lower_bounds_are_exact_versions_of_what_is_required():
     bounds = result.stdout.decode().splitlines()
     assert all(re.fullmatch(r"[\w-]+==[\d.]+", line) for line in bounds)
     assert {"jax", "numpy", "pytest"} <= {line.partition("==")[0] for line in bounds}
+
+
+@pytest.mark.parametrize("name", ["common.sh", "environment.sh", "fleet.sh"])
+def test_what_launchers_share_is_no_launcher(name):
+    run = subprocess.run(
+        ["bash", ROOT / "launch" / name, "--help"], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2
+    assert run.stdout == ""
+    assert f"launch/{name} is for the other launchers; see bash launch/local.sh" in run.stderr
+    assert run.stderr.count("\n") == 1
