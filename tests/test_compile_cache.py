@@ -14,6 +14,7 @@ from aninfonce_jax import compile_cache
 @pytest.fixture
 def settings(monkeypatch, tmp_path):
     """No cache of the tests' own, a cache folder of the user's, and what is set."""
+    monkeypatch.setattr(jax, "__version_info__", (0, 10, 2))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
     made = {"jax_compilation_cache_dir": None, "jax_enable_compilation_cache": True}
@@ -115,3 +116,12 @@ def test_programs_are_kept_and_damaged_ones_compiled_again(tmp_path):
     assert third.stdout == first.stdout
     (line,) = third.stderr.splitlines()
     assert line.startswith("aninfonce_jax: warning: a compiled program in")
+
+
+def test_programs_for_a_cpu_are_not_kept_by_a_version_that_crashes_on_them(settings, monkeypatch):
+    monkeypatch.setattr(jax, "__version_info__", (0, 7, 2))
+    compile_cache.use()
+    assert settings["jax_compilation_cache_dir"] is None
+    monkeypatch.setattr(jax, "default_backend", lambda: "tpu")
+    compile_cache.use()
+    assert settings["jax_compilation_cache_dir"] is not None
