@@ -24,7 +24,7 @@ from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.generalized_normal import perturb
 from aninfonce_jax.dgp.rejection import MIN_ACCEPTANCE
 from aninfonce_jax.dgp.spaces import Box, Product, Real, Space, Sphere
-from aninfonce_jax.types import Array
+from aninfonce_jax.types import Array, register_dataclass
 
 Layout = Literal["bimodal", "linear", "constant", "explicit"]
 
@@ -71,6 +71,10 @@ def concentration_values(
 
     Raises:
       ValueError: the layout is unknown, or a value is not positive, finite, or missing.
+
+    Example:
+      >>> an.concentration_values("linear", dim=3).tolist()
+      [25.0, 15.0, 5.0]
     """
     if layout == "bimodal":
         numbers = np.where(np.arange(dim) < (dim + 1) // 2, high, low)
@@ -93,7 +97,7 @@ def concentration_values(
     return numbers.astype(np.float64)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Anisotropic:
     """p(z⁺|z) ∝ exp(-½ (z⁺-z)ᵀΛ(z⁺-z)) on the sphere.
@@ -166,7 +170,7 @@ class Anisotropic:
         return _power_score(self.concentration, 2.0, anchors, positives)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class VonMisesFisher:
     """p(z⁺|z) ∝ exp(κ cos∠(z⁺, z)) on the sphere.
@@ -237,7 +241,7 @@ class _AdditiveNoise:
         return _power_score(self.concentration, self.exponent, anchors, positives)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class GeneralizedNormal(_AdditiveNoise):
     """Noise with density ∝ `exp(-(1/p) Σ Λ_i |x_i|^p)`.
@@ -251,7 +255,7 @@ class GeneralizedNormal(_AdditiveNoise):
     exponent: float = dataclasses.field(default=2.0, metadata={"static": True})
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Normal(_AdditiveNoise):
     """Normal noise with variances 1/Λ_i; Λ is `concentration`, [dim], positive."""
@@ -260,7 +264,7 @@ class Normal(_AdditiveNoise):
     exponent: ClassVar[float] = 2.0
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Laplace(_AdditiveNoise):
     """Laplace noise with scales 1/Λ_i; Λ is `concentration`, [dim], positive."""
@@ -269,7 +273,7 @@ class Laplace(_AdditiveNoise):
     exponent: ClassVar[float] = 1.0
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Bimodal:
     """An even mixture of two modes, as augmentations induce: `base` about z ± offset.

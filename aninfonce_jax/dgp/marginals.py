@@ -17,7 +17,7 @@ from aninfonce_jax.dgp.checks import ArrayLike
 from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.generalized_normal import perturb
 from aninfonce_jax.dgp.spaces import Product, Real, Space
-from aninfonce_jax.types import Array
+from aninfonce_jax.types import Array, register_dataclass
 
 
 class Marginal(Protocol):
@@ -32,10 +32,16 @@ class Marginal(Protocol):
         ...
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Uniform:
-    """The uniform distribution; there is none on the real space."""
+    """The uniform distribution; there is none on the real space.
+
+    Example:
+      >>> x = an.marginals.Uniform().sample(jax.random.key(0), an.Sphere(3), 8)
+      >>> bool(jnp.allclose(jnp.linalg.norm(x, axis=1), 1.0, atol=1e-5))
+      True
+    """
 
     def check(self, space: Space) -> None:
         """Raises a ValueError if the space is not bounded."""
@@ -83,7 +89,7 @@ class _Spread:
         return perturb(key, space, centers, scale**-self.exponent, self.exponent)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class GeneralizedNormal(_Spread):
     """Density ∝ `exp(-(1/p) Σ |(z_i - center_i) / scale_i|^p)`.
@@ -97,7 +103,7 @@ class GeneralizedNormal(_Spread):
     exponent: float = dataclasses.field(default=2.0, metadata={"static": True})
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Normal(_Spread):
     """A normal of standard deviation `scale`, a number or one per factor, [dim]."""
@@ -106,7 +112,7 @@ class Normal(_Spread):
     exponent: ClassVar[float] = 2.0
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class Laplace(_Spread):
     """A Laplace distribution of scale `scale`, a number or one per factor, [dim]."""
@@ -115,7 +121,7 @@ class Laplace(_Spread):
     exponent: ClassVar[float] = 1.0
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class VonMisesFisher:
     """Density ∝ exp(κ cos∠(z, direction)) on the sphere.

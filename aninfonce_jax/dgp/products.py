@@ -9,10 +9,10 @@ from aninfonce_jax.dgp.conditionals import Conditional
 from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.marginals import Marginal
 from aninfonce_jax.dgp.spaces import Product, Space
-from aninfonce_jax.types import Array
+from aninfonce_jax.types import Array, register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProductMarginal:
     """One marginal per factor."""
@@ -33,7 +33,7 @@ class ProductMarginal:
         return jnp.concatenate([part.sample(k, factor, n) for part, k, factor in pieces], axis=-1)
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProductConditional:
     """One conditional per factor."""

@@ -34,7 +34,12 @@ class Space(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Sphere:
-    """The sphere of `radius` around the origin of R^dim."""
+    """The sphere of `radius` around the origin of R^dim.
+
+    Example:
+      >>> an.Sphere(3).dim
+      3
+    """
 
     dim: int
     radius: float = 1.0

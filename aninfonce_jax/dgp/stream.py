@@ -13,10 +13,10 @@ from aninfonce_jax.dgp.conditionals import Conditional
 from aninfonce_jax.dgp.errors import ProcessError
 from aninfonce_jax.dgp.marginals import Marginal
 from aninfonce_jax.dgp.spaces import Space
-from aninfonce_jax.types import Array, Pairs
+from aninfonce_jax.types import Array, Pairs, register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True, eq=False)
 class LatentProcess:
     """Anchors from a marginal, positives from a conditional, both seen through a mixing.
@@ -29,6 +29,12 @@ class LatentProcess:
       conditional: p(z⁺|z), of the positives.
       mixing: g, latents [n, dim] -> observations [n, ...]; a pytree, if the process is to be
         an argument of a jitted function.
+
+    Example:
+      >>> positives = an.conditionals.Anisotropic([25.0, 25.0, 5.0])
+      >>> process = an.LatentProcess(an.Sphere(3), an.marginals.Uniform(), positives, jnp.tanh)
+      >>> process.sample(jax.random.key(0), 8).view1.shape
+      (8, 3)
     """
 
     space: Space = dataclasses.field(metadata={"static": True})
@@ -65,6 +71,13 @@ def sample_pairs(key: Array, dgp: LatentProcess, n: int) -> Pairs:
 
     Raises:
       ValueError: n is less than 1.
+
+    Example:
+      >>> positives = an.conditionals.Anisotropic([25.0, 25.0, 5.0])
+      >>> process = an.LatentProcess(an.Sphere(3), an.marginals.Uniform(), positives, jnp.tanh)
+      >>> pairs = an.sample_pairs(jax.random.key(0), process, 8)
+      >>> pairs.view2.shape, pairs.latents2.shape
+      ((8, 3), (8, 3))
     """
     if n < 1:
         raise ProcessError(f"n must be at least 1, got {n}.")

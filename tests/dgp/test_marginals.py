@@ -34,18 +34,41 @@ def draw(key, marginal, space):
     return marginal.sample(key, space, COUNT)
 
 
+def check(draw_points, references):
+    """Compares the coordinates of points with references, and says how often if they differ.
+
+    Once, in a run of the whole suite on a loaded machine, points were those of the test before.
+    If it comes again, this tells memory that was read before it was written from a program that
+    went wrong once, and from a wrong program.
+    """
+
+    def deviation(points):
+        columns = np.split(np.asarray(points), len(references), axis=1)
+        return max(map(worst_deviation, columns, references))
+
+    points = draw_points()
+    found = deviation(points)
+    if not found < SIGMAS:
+        later = {"read again": deviation(points), "drawn again": deviation(draw_points())}
+        jax.clear_caches()
+        pytest.fail(f"off by {found} sigmas; {later}, compiled again {deviation(draw_points())}")
+
+
 @pytest.mark.parametrize(("kind", "exponent"), SPREAD)
 @pytest.mark.parametrize("space", [Real(2), Box(2, -1.0, 2.0)], ids=["real", "box"])
 def test_spread_marginals_on_the_line(kind, exponent, space):
     scales = np.array([0.4, 2.0])
-    points = np.asarray(draw(jax.random.key(0), kind(scales), space))
-    for index, scale in enumerate(scales):
+    references = []
+    for scale in scales:
         center = 0.5 if isinstance(space, Box) else 0.0
         low, high = (-1.0, 2.0) if isinstance(space, Box) else (-40 * scale, 40 * scale)
-        reference = quadrature_on_line(
-            lambda x, c=center, s=scale: -(np.abs((x - c) / s) ** exponent) / exponent, low, high
-        )
-        assert worst_deviation(points[:, index : index + 1], reference) < SIGMAS
+        references.append(
+            quadrature_on_line(
+                lambda x, c=center, s=scale: -(np.abs((x - c) / s) ** exponent) / exponent,
+                low, high,
+            )
+        )  # fmt: skip
+    check(lambda: draw(jax.random.key(0), kind(scales), space), references)
 
 
 @pytest.mark.parametrize(("kind", "exponent"), SPREAD)
