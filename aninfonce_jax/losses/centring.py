@@ -36,6 +36,11 @@ def centring_penalty(
     Returns:
       A scalar: 0 for embeddings that surround the origin evenly, `dim` for embeddings that
       are all alike, and about dim / batch for a batch drawn uniformly.
+
+    Example:
+      >>> both_ends = jnp.array([[1.0, 0.0], [-1.0, 0.0]])
+      >>> float(an.centring_penalty(both_ends)), float(an.centring_penalty(jnp.abs(both_ends))) > 1
+      (0.0, True)
     """
     points = checks.embeddings("embeddings", embeddings)
     points = points.astype(jnp.promote_types(points.dtype, jnp.float32))

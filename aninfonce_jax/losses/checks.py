@@ -136,7 +136,8 @@ def concentration(value: ArrayLike, dim: int, dtype: DTypeLike) -> Array:
     if shape == (dim, dim):
         raise ValueError(
             f"concentration must be the diagonal of Λ, a scalar or an array of shape ({dim},), "
-            f"got a matrix of shape {shape}; pass jnp.diag of it"
+            f"got a matrix of shape {shape}; pass jnp.diag of it, or an.Factored(L) for a full "
+            f"Λ = L Lᵀ, or an.PerAnchor"
         )
     if shape not in ((), (dim,)):
         raise ValueError(
@@ -144,6 +145,53 @@ def concentration(value: ArrayLike, dim: int, dtype: DTypeLike) -> Array:
             f"dimension, got shape {shape}"
         )
     return jnp.broadcast_to(_positive("concentration", value, dtype), (dim,))
+
+
+def diagonals(value: ArrayLike, dim: int, dtype: DTypeLike) -> Array:
+    """Returns a Λ for each anchor as an array [anchors, dim].
+
+    Raises:
+      TypeError: Λ is not a real number.
+      ValueError: Λ has another shape, or is concrete and not positive in `dtype`.
+    """
+    shape = np.shape(_real("concentration", value))
+    if len(shape) != 2 or shape[1] != dim:
+        raise ValueError(
+            f"concentration of each anchor must have shape [batch, {dim}], got shape {shape}"
+        )
+    return _positive("concentration", value, dtype)
+
+
+def factor(value: ArrayLike, dim: int, dtype: DTypeLike) -> Array:
+    """Returns L [dim, rank] of Λ = L Lᵀ.
+
+    Raises:
+      TypeError: L is not of real numbers.
+      ValueError: L has another shape, or is concrete and not finite.
+    """
+    array = _real("factor", value)
+    if len(array.shape) != 2 or array.shape[0] != dim or 0 in array.shape:
+        raise ValueError(
+            f"factor must be L of Λ = L Lᵀ, of shape [{dim}, rank], got shape {array.shape}"
+        )
+    if not isinstance(array, jax.core.Tracer) and not np.all(np.isfinite(np.asarray(array))):
+        raise ValueError("factor must be finite, got NaN or infinite entries")
+    return jnp.asarray(array).astype(dtype)
+
+
+def real_scalar(name: str, value: ArrayLike, dtype: DTypeLike) -> Array:
+    """Returns a number of either sign as a scalar array.
+
+    Raises:
+      TypeError: no real number.
+      ValueError: no scalar, or concrete and not finite.
+    """
+    array = _real(name, value)
+    if np.shape(array) != ():
+        raise ValueError(f"{name} must be a scalar, got shape {np.shape(array)}")
+    if not isinstance(array, jax.core.Tracer) and not np.isfinite(np.asarray(array)):
+        raise ValueError(f"{name} must be finite, got {array}")
+    return jnp.asarray(array).astype(dtype)
 
 
 def temperature(value: ArrayLike, dtype: DTypeLike) -> Array:
@@ -185,6 +233,19 @@ def hardness(value: Any) -> float:
         raise ValueError(f"hardness must be at least 0 and finite, got {value}")
     # One that rounds to zero does what it should: next to nothing.
     _check_range("hardness", np.asarray(1 + number), jnp.float32)
+    return number
+
+
+def debias(value: Any) -> float:
+    """Returns the share of negatives that are taken for false ones, as a Python float.
+
+    Raises:
+      TypeError: no Python number; the compiled loss depends on its value.
+      ValueError: not from 0 to below 1.
+    """
+    number = _python_number("debias", value)
+    if not 0 <= number < 1:
+        raise ValueError(f"debias is a share of the negatives, from 0 to below 1, got {value}")
     return number
 
 

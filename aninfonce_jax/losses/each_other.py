@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from aninfonce_jax.losses import exchange, rows_with_keys, tiles
+from aninfonce_jax.losses import exchange, reductions, rows_with_keys, tiles
 from aninfonce_jax.losses.plan import Plan
 from aninfonce_jax.losses.platforms import kernels, on_platform
 from aninfonce_jax.losses.tiles import Points, Rows, ScoredPoints
@@ -54,10 +54,10 @@ def _forward(plan: Plan, points: Points) -> tuple[tuple[Array, Array], Any]:
         everyone = exchange.gather(plan, points)
         if plan.tile == "dense":
             products = tiles.masked_products(rows, everyone, plan.precision)
-            partial, _ = tiles.softmax_parts(products + everyone.bias[None, :])
+            partial, _ = reductions.softmax_parts(products + everyone.bias[None, :])
         else:
             partial, _ = rows_with_keys.tile_forward(plan, rows, everyone)
-    total = tiles.logsumexp(partial)
+    total = reductions.logsumexp(partial)
     best = partial.best + lax.stop_gradient(points.bias)
     return (total + points.bias, best), (points, products, total)
 
@@ -68,7 +68,7 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
         vectors=points.vectors,
         bias=points.bias,
         number=points.number,
-        logsumexp=tiles.finite_or_zero(total),
+        logsumexp=reductions.finite_or_zero(total),
         cotangent=cotangents[0],
     )
     if plan.keys == "ring":

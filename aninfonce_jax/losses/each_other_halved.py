@@ -20,9 +20,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from aninfonce_jax.losses import tiles
+from aninfonce_jax.losses import reductions, tiles
 from aninfonce_jax.losses.plan import Plan
-from aninfonce_jax.losses.tiles import Partial, Points
+from aninfonce_jax.losses.reductions import Partial
+from aninfonce_jax.losses.tiles import Points
 from aninfonce_jax.types import Array
 
 # Scores may lie so far below the largest possible one, and still be summed from a common
@@ -56,18 +57,19 @@ def _forward(plan: Plan, points: Points) -> tuple[tuple[Array, Array], Any]:
         lambda: _forward_from_one_shift(plan, points, ceiling),
         lambda: _forward_from_own_shifts(plan, points),
     )
-    total = tiles.logsumexp(partial)
+    total = reductions.logsumexp(partial)
     return (total, partial.best), (points, ceiling, narrow, total)
 
 
 def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tuple[Points]:
     points, ceiling, narrow, total = residuals
-    total = tiles.finite_or_zero(total)
     cut = tiles.cut_points(points, plan.chunk_size)
     cotangent = tiles.cut(cotangents[0], plan.chunk_size, 0)
 
     def from_one_shift() -> tuple[Array, Array]:
-        weights = cotangent * tiles.cut(jnp.exp(ceiling - total), plan.chunk_size, 0)
+        # A point without keys has no gradient, however large exp(ceiling) is.
+        above = jnp.where(total == -jnp.inf, 0, ceiling - total)
+        weights = cotangent * tiles.cut(jnp.exp(above), plan.chunk_size, 0)
 
         def parts(pair: _Pair) -> Array:
             exponentials = jnp.exp(_scores(plan, cut, pair) - ceiling)
@@ -76,7 +78,7 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
         return _sum_gradients(plan, cut, parts)
 
     def from_own_shifts() -> tuple[Array, Array]:
-        shift = tiles.cut(total, plan.chunk_size, jnp.inf)
+        shift = tiles.cut(reductions.finite_or_zero(total), plan.chunk_size, jnp.inf)
 
         def parts(pair: _Pair) -> Array:
             scores = _scores(plan, cut, pair)
@@ -100,8 +102,11 @@ def _bounds(points: Points) -> tuple[Array, Array]:
     """Returns what no score exceeds, and what none falls below."""
     vectors, bias = lax.stop_gradient((points.vectors, points.bias))
     squared = jnp.sum(vectors**2, axis=-1)
+    # Points that do not count as keys have the bias -∞.
+    least = jnp.min(jnp.where(bias == -jnp.inf, jnp.inf, bias))
     # By Cauchy and Schwarz. A score is at most the mean of those of its points with themselves.
-    return jnp.max(squared + 2 * bias), -jnp.max(squared) + 2 * jnp.min(bias)
+    ceiling = reductions.finite_or_zero(jnp.max(squared + 2 * bias))
+    return ceiling, -jnp.max(squared) + 2 * least
 
 
 # --- Tiles on and above the diagonal ---
@@ -150,15 +155,15 @@ def _forward_from_own_shifts(plan: Plan, points: Points) -> Partial:
 
     def add(partial: Partial, pair: _Pair) -> tuple[Partial, None]:
         scores = _scores(plan, cut, pair)
-        of_rows, _ = tiles.softmax_parts(scores)
-        of_columns, _ = tiles.softmax_parts(scores.T)
+        of_rows, _ = reductions.softmax_parts(scores)
+        of_columns, _ = reductions.softmax_parts(scores.T)
         # On the diagonal rows and columns are the same points.
         own = pair.row == pair.column
         of_columns = Partial(
             jnp.where(own, -jnp.inf, of_columns.best), jnp.where(own, 0, of_columns.total)
         )
         for index, part in ((pair.row, of_rows), (pair.column, of_columns)):
-            merged = tiles.merge(Partial(*(x[index] for x in partial)), part)
+            merged = reductions.merge_logsumexp(Partial(*(x[index] for x in partial)), part)
             partial = Partial(*(x.at[index].set(y) for x, y in zip(partial, merged, strict=True)))
         return partial, None
 

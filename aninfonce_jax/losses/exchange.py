@@ -21,10 +21,22 @@ from aninfonce_jax.types import Array
 _Sent = TypeVar("_Sent", Points, ScoredPoints)
 
 
-def mean(x: Array, axis_name: AxisName | None) -> Array:
-    """Returns the mean over this device's values and over devices."""
+def mean(x: Array, axis_name: AxisName | None, weights: Array | None = None) -> Array:
+    """Returns the mean over this device's values and over devices, weighted or not.
+
+    The mean of values that all have weight zero is zero.
+    """
+    if weights is not None:
+        of_all = total(weights, axis_name)
+        return total(x * weights, axis_name) / jnp.where(of_all == 0, 1, of_all)
     own = jnp.mean(x)
     return own if axis_name is None else lax.pmean(own, axis_name)
+
+
+def total(x: Array, axis_name: AxisName | None) -> Array:
+    """Returns the sum over this device's values and over devices."""
+    own = jnp.sum(x)
+    return own if axis_name is None else lax.psum(own, axis_name)
 
 
 def maximum(x: Array, axis_name: AxisName | None) -> Array:
@@ -36,15 +48,36 @@ def maximum(x: Array, axis_name: AxisName | None) -> Array:
 def _send(plan: Plan, points: _Sent, collective: Callable[[Array], Array]) -> _Sent:
     """Hands points to other devices, in as few bytes as the products make use of."""
 
-    def rounded(x: Array) -> Array:
+    def as_bfloat16(x: Array) -> Array:
         return collective(x.astype(jnp.bfloat16)).astype(x.dtype)
 
-    if plan.precision == lax.Precision.DEFAULT:
-        # A TPU's products would round them to bfloat16 anyway, so nothing is lost.
-        vectors = lax.platform_dependent(points.vectors, tpu=rounded, default=collective)
+    def as_tf32(x: Array) -> Array:
+        halves, scale = _in_halves(x)
+        return collective(halves).astype(x.dtype) * collective(scale)
+
+    are_rounded = plan.precision == lax.Precision.DEFAULT and plan.power is None
+    if are_rounded and points.vectors.dtype == jnp.float32:
+        # The products would round them so anyway: nothing is lost.
+        vectors = lax.platform_dependent(
+            points.vectors, tpu=as_bfloat16, cuda=as_tf32, default=collective
+        )
     else:
         vectors = collective(points.vectors)
     return type(points)(vectors, *jax.tree.map(collective, points[1:]))
+
+
+def _in_halves(x: Array) -> tuple[Array, Array]:
+    """Returns `x` [rows, dim] as float16 times a power of two for each row, [rows, 1].
+
+    Float16 has the ten bits behind the point that TF32 keeps, and too few exponents. With the
+    largest entry of a row just below its end, what it still rounds off, of entries 2²⁹ times
+    smaller, is nothing to a product with the row.
+    """
+    largest = jnp.max(jnp.abs(lax.stop_gradient(x)), axis=1, keepdims=True)
+    largest = jnp.maximum(largest, 2.0**-100)
+    exponent = lax.bitcast_convert_type(largest, jnp.int32) & 0x7F800000
+    scale = lax.bitcast_convert_type(exponent, jnp.float32) * 2.0**-14
+    return (x / scale).astype(jnp.float16), scale
 
 
 # --- Keys of other devices: gathered ---

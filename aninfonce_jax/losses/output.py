@@ -1,15 +1,14 @@
 """From two numbers per anchor, of its positive and of its negatives, to a `LossOutput`."""
 
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from aninfonce_jax.losses import exchange
-from aninfonce_jax.losses.negatives import Contrast
-from aninfonce_jax.losses.pairing import Pairing
+from aninfonce_jax.losses.negatives import Contrast, log_count
+from aninfonce_jax.losses.pairing import Keys, Pairing
 from aninfonce_jax.losses.plan import Settings
 from aninfonce_jax.types import Array, LossOutput, Unseen
 
@@ -28,25 +27,34 @@ def assemble(
       reduction: one of `REDUCTIONS`.
       settings: of the loss.
     """
-    mean = functools.partial(exchange.mean, axis_name=settings.axis_name)
+    mean = functools.partial(exchange.mean, axis_name=settings.axis_name, weights=pairing.weights)
     maximum = functools.partial(exchange.maximum, axis_name=settings.axis_name)
-    gap = contrast.negatives - contrast.positive
+    negatives = contrast.negatives
+    if pairing.real is not None:
+        negatives = jnp.where(pairing.real, negatives, 0)
+    gap = negatives - contrast.positive
     if reduction == "logsumexp":
         # -s⁺ + log(exp s⁺ + Σ exp s⁻), written so that it can approach zero.
         per_anchor = jax.nn.softplus(gap)
-        keys_per_anchor = pairing.negatives_per_anchor + 1
+        log_keys = log_count(contrast.negative_count, 1)
     else:
-        per_anchor = gap - math.log(pairing.negatives_per_anchor)
-        keys_per_anchor = 1
+        per_anchor = gap - log_count(contrast.negative_count)
+        log_keys = 0.0
+    if contrast.mean_positive is not None:
+        per_anchor += contrast.positive - contrast.mean_positive
+    if pairing.real is not None:
+        per_anchor = jnp.where(pairing.real, per_anchor, 0)
     loss = mean(per_anchor)
-    alignment = -(mean(contrast.positive) + contrast.offset)
+    positive = contrast.positive if contrast.mean_positive is None else contrast.mean_positive
+    alignment = -(mean(positive) + contrast.offset)
     picked = contrast.positive > contrast.best_negative + contrast.rounding
-    checked = (pairing.anchors, pairing.positives, pairing.keys, parameter, loss)
-    bad = jnp.stack([jnp.any(~jnp.isfinite(x)) for x in checked])
+    checked = (pairing.anchors, pairing.positives, parameter, loss)
+    bad = [jnp.any(~jnp.isfinite(x)) for x in checked]
+    bad += [_any_nonfinite(keys) for keys in pairing.keys]
     metrics = {
         "accuracy": mean(picked.astype(loss.dtype)),
-        "score": math.log(keys_per_anchor) - loss,
-        "nonfinite": maximum(bad.astype(loss.dtype)),
+        "score": (log_keys if isinstance(log_keys, float) else mean(log_keys)) - loss,
+        "nonfinite": maximum(jnp.stack(bad).astype(loss.dtype)),
         "nonpositive": maximum((parameter <= 0).astype(loss.dtype)),
     }
     return LossOutput(
@@ -57,3 +65,8 @@ def assemble(
         metrics=jax.tree.map(lax.stop_gradient, metrics),
         chosen=Unseen(contrast.strategy),
     )
+
+
+def _any_nonfinite(keys: Keys) -> Array:
+    bad = ~jnp.isfinite(keys.vectors)
+    return jnp.any(bad if keys.known.real is None else bad & keys.known.real[:, None])

@@ -1,7 +1,7 @@
 """The one place where it is decided how a loss is computed, before anything is traced.
 
-A loss contrasts anchors with keys, and only the log-sum-exp over keys sees all pairs. A `Plan`
-says three things about it:
+A loss contrasts anchors with keys, and only the log-sum-exp over keys sees all pairs, or another
+reduction of them (`reductions.py`). A `Plan` says three things about it:
 
     contrast       what is scored with what
       each other           anchors are each other's keys, and a point has one gradient
@@ -30,6 +30,7 @@ from jax import lax
 
 from aninfonce_jax.compat import abstract_platform
 from aninfonce_jax.losses import checks
+from aninfonce_jax.losses.reductions import Reduction
 from aninfonce_jax.types import Array
 
 AxisName = str | tuple[str, ...]
@@ -67,6 +68,7 @@ class Settings(NamedTuple):
     chunk_size: int | None = None
     precision: lax.Precision = lax.Precision.HIGHEST
     hardness: float = 0.0
+    debias: float = 0.0
 
     @property
     def devices(self) -> int:
@@ -85,6 +87,8 @@ class Problem(NamedTuple):
       wide: whether the computation is in float64, which the kernels do not know.
       kernels: whether kernels can run where the arrays are; None where that is not known.
       platform: where they are, as far as is known: "cpu", "gpu" or "tpu".
+      reduction: what becomes of the scores of a row.
+      power: p, where scores are of Lp distances and no products; see `tiles.Form`.
     """
 
     rows: int
@@ -94,6 +98,8 @@ class Problem(NamedTuple):
     wide: bool
     kernels: bool | None
     platform: str
+    reduction: Reduction = "logsumexp"
+    power: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,6 +115,8 @@ class Plan:
       chunk_size: side of a tile of scores, where tiles are not a kernel's; of dense ones,
         that of all scores with one device's keys.
       precision: of the matrix products.
+      reduction: what becomes of the scores of a row.
+      power: p, where scores are of Lp distances.
     """
 
     strategy: str
@@ -118,10 +126,17 @@ class Plan:
     axis_name: AxisName | None
     chunk_size: int
     precision: lax.Precision
+    reduction: Reduction = "logsumexp"
+    power: float | None = None
 
 
 def checked_settings(
-    axis_name: Any, strategy: Any, chunk_size: Any, precision: Any, hardness: Any
+    axis_name: Any,
+    strategy: Any,
+    chunk_size: Any,
+    precision: Any,
+    hardness: Any,
+    debias: Any = 0.0,
 ) -> Settings:
     """Returns what a user asks for, once it is known to make sense by itself.
 
@@ -150,6 +165,7 @@ def checked_settings(
         chunk_size=chunk_size,
         precision=checks.precision(precision),
         hardness=checks.hardness(hardness),
+        debias=checks.debias(debias),
     )
 
 
@@ -180,6 +196,8 @@ def make_plan(problem: Problem, settings: Settings) -> Plan:
         axis_name=None if keys == "here" else settings.axis_name,
         chunk_size=_choose_chunk_size(problem, settings, contrast, tile),
         precision=settings.precision,
+        reduction=problem.reduction,
+        power=problem.power,
     )
 
 
@@ -188,6 +206,11 @@ def _check_kernels(problem: Problem, settings: Settings) -> None:
         return
     if problem.platform == "gpu":
         raise ValueError("strategy='pallas' is for TPU; on GPU use 'chunked' or 'auto'")
+    if problem.reduction == "softplus" or problem.power is not None:
+        raise ValueError(
+            "strategy='pallas' computes log-sum-exps of products, not a sigmoid loss nor Lp "
+            "distances with p other than 2; use 'chunked'"
+        )
     if problem.wide:
         raise ValueError("strategy='pallas' computes in float32, got float64; use 'chunked'")
     if not _in_kernels(settings.precision):
@@ -220,8 +243,10 @@ def _choose_tile(problem: Problem, settings: Settings, keys: _Keys, devices: int
     scores = problem.rows * problem.keys * (devices if keys == "gathered" else 1)
     if settings.strategy == "dense":
         return "dense"
+    # Kernels compute log-sum-exps; sums over keys of the same label are computed beside them.
+    in_kernels = problem.reduction == "logsumexp" and problem.power is None
     if settings.strategy == "pallas":
-        return "pallas"
+        return "pallas" if in_kernels else "chunked"
     if settings.strategy == "chunked":
         few = scores <= min(_KEPT_SCORES, _KEPT_KEYS_PER_ROW * problem.rows**2)
         halved = alone and problem.each_other
@@ -229,7 +254,8 @@ def _choose_tile(problem: Problem, settings: Settings, keys: _Keys, devices: int
     if settings.chunk_size is None and scores <= _DENSE_SCORES:
         halved = alone and problem.each_other and problem.platform == "cpu"
         return "chunked" if halved and scores > _HALVED_SCORES else "dense"
-    if problem.wide or not problem.kernels or not _in_kernels(settings.precision):
+    able = in_kernels and problem.kernels and _in_kernels(settings.precision)
+    if problem.wide or not able:
         return "chunked"
     if alone:
         return "pallas" if problem.platform == "tpu" else "chunked"

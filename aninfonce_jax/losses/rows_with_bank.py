@@ -1,4 +1,4 @@
-"""A log-sum-exp of rows over a bank of keys, which are made ready a slab at a time.
+"""A reduction of rows over a bank of keys, which are made ready a slab at a time.
 
 Explicit negatives may be far more than the anchors, and what a score needs of them
 (normalised, measured from an origin, with a bias) is as large as they are. So it is made
@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from aninfonce_jax.losses import rows_with_keys, similarity, tiles
+from aninfonce_jax.losses import reductions, rows_with_keys, similarity, tiles
 from aninfonce_jax.losses.plan import Plan
-from aninfonce_jax.losses.tiles import Partial, Points, Rows
+from aninfonce_jax.losses.reductions import Partial
+from aninfonce_jax.losses.tiles import Points, Rows
 from aninfonce_jax.types import Array, PyTree
 
 # Of raw rows and parameters.
@@ -31,88 +32,113 @@ _SLAB = 1024
 _KERNEL_SLAB = 2**14
 
 
+class Known(NamedTuple):
+    """What is known of the keys of a bank beside their vectors.
+
+    Attributes:
+      number: int32 [keys], or None; a key is left out for rows of the same number.
+      label: int32 [keys], or None.
+      real: whether a key counts, bool [keys], or None where all do.
+    """
+
+    number: Array | None = None
+    label: Array | None = None
+    real: Array | None = None
+
+
 class _Slab(NamedTuple):
-    """Some rows [size, dim], where they begin, and which were counted before, if any were."""
+    """Some rows [size, dim], what is known of them, where they begin, and which do not count."""
 
     rows: Array
+    known: Known
     start: Array
-    counted: Array | None
+    left_out: Array | None
 
 
-def mean(prepare: Callable[[Array], Array], raw: Array) -> Array:
-    """Returns the mean [dim] of the prepared rows of `raw` [rows, dim], without gradient."""
+def mean(prepare: Callable[[Array], Array], raw: Array, real: Array | None = None) -> Array:
+    """Returns the mean [dim] of the prepared rows of `raw` [rows, dim], without gradient.
+
+    Args:
+      prepare: works row by row.
+      raw: [rows, dim].
+      real: which rows count, bool [rows]; None: all.
+    """
     raw = lax.stop_gradient(raw)
     slabs, size = tiles.tile_shape(raw.shape[0], _SLAB)
 
     def total(index: Array) -> Array:
-        slab = _slab(raw, index, size)
+        slab = _slab(raw, Known(real=real), index, size)
         rows = prepare(slab.rows)
-        if slab.counted is not None:
-            rows = jnp.where(slab.counted[:, None], 0, rows)
+        if slab.left_out is not None:
+            rows = jnp.where(slab.left_out[:, None], 0, rows)
         return jnp.sum(rows, axis=0)
 
-    return jnp.sum(lax.map(total, _indices(slabs)), axis=0) / raw.shape[0]
+    count = raw.shape[0] if real is None else jnp.maximum(jnp.sum(real.astype(jnp.int32)), 1)
+    return jnp.sum(lax.map(total, _indices(slabs)), axis=0) / count
 
 
-def logsumexp(
-    plan: Plan, prepare: Prepare, queries: Array, raw: Array, parameters: PyTree
+def reduce(
+    plan: Plan, prepare: Prepare, rows: Rows, raw: Array, known: Known, parameters: PyTree
 ) -> tuple[Array, Array, Array]:
-    """Log-sum-exp, and maximum, of each query's scores with the keys made of `raw`.
+    """Reduces each row's scores with the keys made of `raw`.
 
     Args:
       plan: how, on one device and not dense.
       prepare: makes keys of some rows of `raw`, row by row, and of `parameters`.
-      queries: [queries, dim].
+      rows: what they are scored with.
       raw: [keys, dim], of any floating type.
+      known: of the keys.
       parameters: floating-point arrays.
 
     Returns:
-      The log-sum-exp, [queries]; the maximum, [queries]; and the largest length of a
-      key, a scalar. Only the first has a gradient.
+      What `rows_with_keys.reduce` does, and the largest length of a key, a scalar. Only the
+      first has a gradient.
     """
-    return _logsumexp(plan, prepare, *tiles.vary_alike((queries, raw, parameters)))
+    return _reduce(plan, prepare, *tiles.vary_alike((rows, raw, known, parameters)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _logsumexp(
-    plan: Plan, prepare: Prepare, queries: Array, raw: Array, parameters: PyTree
+def _reduce(
+    plan: Plan, prepare: Prepare, rows: Rows, raw: Array, known: Known, parameters: PyTree
 ) -> tuple[Array, Array, Array]:
-    return _forward(plan, prepare, queries, raw, parameters)[0]
+    return _forward(plan, prepare, rows, raw, known, parameters)[0]
 
 
 def _forward(
-    plan: Plan, prepare: Prepare, queries: Array, raw: Array, parameters: PyTree
+    plan: Plan, prepare: Prepare, rows: Rows, raw: Array, known: Known, parameters: PyTree
 ) -> tuple[tuple[Array, Array, Array], Any]:
-    rows = Rows(queries)
     slabs, size = _cut(plan, raw)
 
     def visit(state: tuple[Partial, Array], index: Array) -> tuple[tuple[Partial, Array], None]:
         partial, longest = state
-        keys = _keys(prepare, _slab(raw, index, size), parameters)
-        partial = tiles.merge(partial, rows_with_keys.tile_forward(plan, rows, keys)[0])
+        slab = _slab(raw, known, index, size)
+        keys = _numbered(_keys(prepare, slab, parameters), slab)
+        more, _ = rows_with_keys.tile_forward(plan, rows, keys)
+        partial = reductions.merge(plan.reduction, partial, more)
         return (partial, jnp.maximum(longest, jnp.max(similarity.lengths(keys.vectors)))), None
 
-    start = tiles.vary_like((tiles.empty_like(rows), jnp.zeros((), queries.dtype)), queries)
+    nothing = tiles.empty_like(rows, rows_with_keys.form_of(plan))
+    start = tiles.vary_like((nothing, jnp.zeros((), rows.vectors.dtype)), rows.vectors)
     (partial, longest), _ = lax.scan(visit, start, _indices(slabs))
-    total = tiles.logsumexp(partial)
-    return (total, partial.best, longest), (queries, raw, parameters, total)
+    total = reductions.value(plan.reduction, partial)
+    return (total, partial.best, longest), (rows, raw, known, parameters, total)
 
 
 def _backward(
     plan: Plan, prepare: Prepare, residuals: Any, cotangents: tuple[Array, Array, Array]
-) -> tuple[Array, Array, PyTree]:
-    queries, raw, parameters, total = residuals
-    rows = Rows(queries)
+) -> tuple[Rows, Array, Known, PyTree]:
+    rows, raw, known, parameters, total = residuals
     slabs, size = _cut(plan, raw)
 
     def visit(gradients: Any, index: Array) -> tuple[Any, None]:
         d_queries, d_raw, d_parameters = gradients
-        slab = _slab(raw, index, size)
+        slab = _slab(raw, known, index, size)
 
         def keys_of(rows: Array, parameters: PyTree) -> Points:
             return _keys(prepare, slab._replace(rows=rows), parameters)
 
         keys, pull_back = jax.vjp(keys_of, slab.rows, parameters)
+        keys = _numbered(keys, slab)
         more_queries, d_keys = rows_with_keys.tile_backward(plan, rows, keys, total, cotangents[0])
         d_rows, more_parameters = pull_back(d_keys)
         # Rows counted before get zero now.
@@ -121,12 +147,13 @@ def _backward(
         d_parameters = jax.tree.map(jnp.add, d_parameters, more_parameters)
         return (d_queries + more_queries, d_raw, d_parameters), None
 
-    nothing = jax.tree.map(jnp.zeros_like, (queries, raw, parameters))
-    gradients, _ = lax.scan(visit, tiles.vary_like(nothing, queries), _indices(slabs))
-    return gradients
+    nothing = jax.tree.map(jnp.zeros_like, (rows.vectors, raw, parameters))
+    gradients, _ = lax.scan(visit, tiles.vary_like(nothing, rows.vectors), _indices(slabs))
+    d_queries, d_raw, d_parameters = gradients
+    return Rows(d_queries), d_raw, Known(), d_parameters
 
 
-_logsumexp.defvjp(_forward, _backward)
+_reduce.defvjp(_forward, _backward)
 
 
 # --- Slabs ---
@@ -142,17 +169,27 @@ def _indices(slabs: int) -> Array:
     return lax.iota(jnp.int32, slabs)
 
 
-def _slab(raw: Array, index: Array, size: int) -> _Slab:
+def _slab(raw: Array, known: Known, index: Array, size: int) -> _Slab:
     count = raw.shape[0]
     start = jnp.minimum(index * size, count - size)
-    rows = lax.dynamic_slice_in_dim(raw, start, size)
-    if count % size == 0:
-        return _Slab(rows, start, None)
-    return _Slab(rows, start, start + lax.iota(jnp.int32, size) < index * size)
+    rows, known = jax.tree.map(lambda x: lax.dynamic_slice_in_dim(x, start, size), (raw, known))
+    left_out = None if known.real is None else ~known.real
+    if count % size:
+        counted = start + lax.iota(jnp.int32, size) < index * size
+        left_out = counted if left_out is None else counted | left_out
+    return _Slab(rows, known, start, left_out)
 
 
 def _keys(prepare: Prepare, slab: _Slab, parameters: PyTree) -> Points:
-    keys = prepare(slab.rows, parameters)
-    if slab.counted is None:
+    rows = slab.rows
+    if slab.known.real is not None:
+        # Whatever is there, NaN too, must reach nothing.
+        rows = jnp.where(slab.known.real[:, None], rows, 0)
+    keys = prepare(rows, parameters)
+    if slab.left_out is None:
         return keys
-    return keys._replace(bias=jnp.where(slab.counted, -jnp.inf, keys.bias))
+    return keys._replace(bias=jnp.where(slab.left_out, -jnp.inf, keys.bias))
+
+
+def _numbered(keys: Points, slab: _Slab) -> Points:
+    return keys._replace(number=slab.known.number, label=slab.known.label)

@@ -1,4 +1,4 @@
-"""A log-sum-exp of rows over keys that are given, and may be on other devices.
+"""A reduction of rows over keys that are given, and may be on other devices: a log-sum-exp mostly.
 
 The keys need not be the rows. Each device has the gradient of its own rows, and sends home what
 it makes of the gradients of the keys of others.
@@ -10,15 +10,16 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from aninfonce_jax.losses import exchange, tiles
+from aninfonce_jax.losses import exchange, reductions, tiles
 from aninfonce_jax.losses.plan import Plan
 from aninfonce_jax.losses.platforms import kernels, on_platform
-from aninfonce_jax.losses.tiles import Partial, Points, Rows
+from aninfonce_jax.losses.reductions import Partial
+from aninfonce_jax.losses.tiles import Form, Points, Rows
 from aninfonce_jax.types import Array
 
 
-def logsumexp(plan: Plan, rows: Rows, keys: Points) -> tuple[Array, Array]:
-    """Row-wise log-sum-exp, and maximum, of <row, key> + bias of the key over unmasked keys.
+def reduce(plan: Plan, rows: Rows, keys: Points) -> tuple[Array, Array]:
+    """Reduces the scores of each row, <row, key> + bias of the key, over unmasked keys.
 
     Args:
       plan: how.
@@ -26,13 +27,14 @@ def logsumexp(plan: Plan, rows: Rows, keys: Points) -> tuple[Array, Array]:
       keys: this device's keys; every row sees the keys of all devices.
 
     Returns:
-      The log-sum-exp, [rows], and the maximum, [rows], which has no gradient.
+      What the plan's reduction makes of them, [rows], and the maximum, [rows], which has no
+      gradient; of scores with the same label, their number instead of the maximum.
     """
-    return _logsumexp(plan, *tiles.vary_alike((rows, keys)))
+    return _reduce(plan, *tiles.vary_alike((rows, keys)))
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _logsumexp(plan: Plan, rows: Rows, keys: Points) -> tuple[Array, Array]:
+def _reduce(plan: Plan, rows: Rows, keys: Points) -> tuple[Array, Array]:
     return _forward(plan, rows, keys)[0]
 
 
@@ -41,7 +43,7 @@ def _forward(plan: Plan, rows: Rows, keys: Points) -> tuple[tuple[Array, Array],
         partial, saved = ring_forward(plan, rows, keys), None
     else:
         partial, saved = tile_forward(plan, rows, exchange.gather(plan, keys))
-    total = tiles.logsumexp(partial)
+    total = reductions.value(plan.reduction, partial)
     # Of the whole scores only the dense form keeps anything.
     kept = plan.tile == "dense" and plan.keys != "ring"
     return (total, partial.best), (rows, keys, (saved, partial.total) if kept else total)
@@ -55,9 +57,9 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
     else:
         gathered = exchange.gather(plan, keys)
         if plan.tile == "dense":
-            numerators, total = residual
+            saved, total = residual
             d_rows, d_gathered = tiles.dense_backward(
-                rows, gathered, numerators, total, cotangent, plan.precision
+                rows, gathered, saved, total, cotangent, form_of(plan)
             )
         else:
             d_rows, d_gathered = tile_backward(plan, rows, gathered, residual, cotangent)
@@ -65,18 +67,18 @@ def _backward(plan: Plan, residuals: Any, cotangents: tuple[Array, Array]) -> tu
     return Rows(d_rows), d_keys
 
 
-_logsumexp.defvjp(_forward, _backward)
+_reduce.defvjp(_forward, _backward)
 
 
 # --- Scores of one device's rows with the keys at hand ---
 
 
 def tile_forward(plan: Plan, rows: Rows, keys: Points) -> tuple[Partial, Array | None]:
-    """Returns the log-sum-exp over `keys`, and what the dense form saves for the gradient."""
+    """Returns the partial result over `keys`, and what the dense form saves for the gradient."""
     if plan.tile == "dense":
-        return tiles.dense_forward(rows, keys, plan.precision)
+        return tiles.dense_forward(rows, keys, form_of(plan))
     chunked = functools.partial(
-        tiles.chunked_forward, chunk_size=plan.chunk_size, precision=plan.precision
+        tiles.chunked_forward, chunk_size=plan.chunk_size, form=form_of(plan)
     )
 
     def fused(rows: Rows, keys: Points, *, interpret: bool) -> Partial:
@@ -91,11 +93,11 @@ def tile_forward(plan: Plan, rows: Rows, keys: Points) -> tuple[Partial, Array |
 
 
 def tile_backward(
-    plan: Plan, rows: Rows, keys: Points, logsumexp: Array, cotangent: Array
+    plan: Plan, rows: Rows, keys: Points, result: Array, cotangent: Array
 ) -> tuple[Array, Points]:
     """Returns gradients of the rows' vectors and of the keys, from scores computed again."""
     chunked = functools.partial(
-        tiles.chunked_backward, chunk_size=plan.chunk_size, precision=plan.precision
+        tiles.chunked_backward, chunk_size=plan.chunk_size, form=form_of(plan)
     )
 
     def fused(
@@ -114,24 +116,29 @@ def tile_backward(
         )
         return d_rows, Points(d_vectors, d_bias)
 
-    return on_platform(plan, chunked, fused)(rows, keys, logsumexp, cotangent)
+    return on_platform(plan, chunked, fused)(rows, keys, result, cotangent)
+
+
+def form_of(plan: Plan) -> Form:
+    """Returns how a plan's tiles come about."""
+    return Form(plan.precision, plan.reduction, plan.power)
 
 
 # --- Keys that travel around the ring ---
 
 
 def ring_forward(plan: Plan, rows: Rows, keys: Points) -> Partial:
-    """Returns the log-sum-exp over the keys of all devices."""
+    """Returns the partial result over the keys of all devices."""
 
     def visit(partial: Partial, keys: Points) -> Partial:
-        return tiles.merge(partial, tile_forward(plan, rows, keys)[0])
+        return reductions.merge(plan.reduction, partial, tile_forward(plan, rows, keys)[0])
 
-    start = tiles.vary_like(tiles.empty_like(rows), keys.vectors)
+    start = tiles.vary_like(tiles.empty_like(rows, form_of(plan)), keys.vectors)
     return exchange.around(plan, keys, start, visit)
 
 
 def _ring_backward(
-    plan: Plan, rows: Rows, keys: Points, logsumexp: Array, cotangent: Array
+    plan: Plan, rows: Rows, keys: Points, result: Array, cotangent: Array
 ) -> tuple[Array, Points]:
     """Returns the gradients of rows and keys.
 
@@ -144,7 +151,7 @@ def _ring_backward(
     def visit(gradients: tuple[Array, Points], keys: Points) -> tuple[Array, Points]:
         d_rows, d_keys = gradients
         arrived = jax.tree.map(pass_on, d_keys)
-        more_rows, more_keys = tile_backward(plan, rows, keys, logsumexp, cotangent)
+        more_rows, more_keys = tile_backward(plan, rows, keys, result, cotangent)
         return d_rows + more_rows, jax.tree.map(jnp.add, arrived, more_keys)
 
     no_keys = Points(jnp.zeros_like(keys.vectors), jnp.zeros_like(keys.bias))

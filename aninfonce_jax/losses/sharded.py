@@ -11,8 +11,19 @@ from jax.sharding import PartitionSpec as P
 from jax.typing import ArrayLike
 
 from aninfonce_jax.losses import checks
+from aninfonce_jax.losses.given import (
+    Bank,
+    PerAnchor,
+    checked_labels,
+    checked_mask,
+    checked_weights,
+)
+from aninfonce_jax.losses.pairing import name_and_bank
 from aninfonce_jax.losses.plan import AxisName
 from aninfonce_jax.types import Array, LossOutput, PyTree
+
+# Where parameters that have rows of their own are kept, by position.
+_BY_POSITION = "parameters"
 
 
 def over_mesh(
@@ -39,14 +50,21 @@ def over_mesh(
 
     Returns:
       A function of view1, view2 [batch, dim], whose rows the mesh must divide, and of the
-      loss's other arguments, by position or keyword. An array of `negatives` is spread by
-      rows like the views. Its `per_anchor` lists anchors device by device.
+      loss's other arguments, by position or keyword. Arrays of `negatives`, `weights`, `mask`
+      and `labels` are spread by rows like the views. Its `per_anchor` lists anchors device by
+      device.
 
     Raises:
       TypeError: a loss that can't be spread, or what is no mesh or axis.
       ValueError: an axis that the mesh does not have or, when called, rows that it does not
         divide, a mesh that is not the one set by `jax.set_mesh`, or traced arrays with
         explicit axes where none is set.
+
+    Example:
+      >>> mesh = jax.make_mesh((1,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+      >>> loss = an.over_mesh(an.aninfonce_loss, mesh, "data")
+      >>> loss(jnp.eye(4), jnp.eye(4), jnp.ones(4)).per_anchor.shape
+      (8,)
     """
     _check_loss(loss)
     if not isinstance(mesh, Mesh | AbstractMesh):
@@ -74,38 +92,42 @@ def over_mesh(
         if "axis_name" in keywords:
             raise TypeError("axis_name is set by over_mesh; leave it out of the call")
         _check_context(mesh)
-        arrays = {
-            "view1": checks.embeddings("view1", view1),
-            "view2": checks.embeddings("view2", view2),
-        }
-        bank = keywords.get("negatives", "both")
-        if bank is not None and not isinstance(bank, str):
-            arrays["negatives"] = checks.embeddings("negatives", keywords.pop("negatives"))
-        for name, array in arrays.items():
-            count = array.shape[0]
-            if count % devices:
-                raise ValueError(
-                    f"{name} must have rows that the {devices} devices along "
-                    f"axis_name={axis_name!r} divide, got {count}; drop or add some"
-                )
+        by_rows, name = _spread_by_rows(view1, view2, parameters, keywords)
+        for argument, arrays in by_rows.items():
+            for array in jax.tree.leaves(arrays):
+                count = array.shape[0]
+                if count % devices:
+                    raise ValueError(
+                        f"{argument} must have rows that the {devices} devices along "
+                        f"axis_name={axis_name!r} divide, got {count}; drop or add some, or fill "
+                        f"up and pass a mask"
+                    )
         # Arrays may have gradients, and shard_map must see those. Anything else is known now,
         # and the loss can check it.
-        by_position = {i: x for i, x in enumerate(parameters) if isinstance(x, jax.Array)}
-        by_name = {name: x for name, x in keywords.items() if isinstance(x, jax.Array)}
+        by_position = {
+            i: x
+            for i, x in enumerate(parameters)
+            if _has_arrays(x) and i not in by_rows[_BY_POSITION]
+        }
+        by_name = {name: x for name, x in keywords.items() if _has_arrays(x)}
         own_mesh = mesh
         if AxisType.Explicit in mesh.axis_types and jax.sharding.get_abstract_mesh().empty:
-            own_mesh, (arrays, by_position, by_name) = _with_auto_axes(
-                mesh, (arrays, by_position, by_name)
+            own_mesh, (by_rows, by_position, by_name) = _with_auto_axes(
+                mesh, (by_rows, by_position, by_name)
             )
         elif AxisType.Explicit in mesh.axis_types:
             # An array with explicit axes must arrive as it is to be cut; elsewhere JAX sees to it.
             sharding = NamedSharding(mesh, rows)
-            arrays = {name: jax.sharding.reshard(x, sharding) for name, x in arrays.items()}
+            by_rows = jax.tree.map(lambda x: jax.sharding.reshard(x, sharding), by_rows)
 
-        def local(arrays: Any, by_position: Any, by_name: Any) -> LossOutput:
-            view1, view2, *bank = arrays
-            others = (by_position.get(i, x) for i, x in enumerate(parameters))
-            settings = keywords | by_name | ({"negatives": bank[0]} if bank else {})
+        def local(by_rows: Any, by_position: Any, by_name: Any) -> LossOutput:
+            named = dict(by_rows)
+            view1, view2 = named.pop("view1"), named.pop("view2")
+            if name is not None:
+                named["negatives"] = (name, named["negatives"])
+            at = by_position | named.pop(_BY_POSITION)
+            others = (at.get(i, x) for i, x in enumerate(parameters))
+            settings = keywords | by_name | named
             return loss(view1, view2, *others, axis_name=axis_name, **settings)
 
         outputs = LossOutput(
@@ -113,9 +135,53 @@ def over_mesh(
         )
         specs = (rows, whole, whole)
         mapped = jax.shard_map(local, mesh=own_mesh, in_specs=specs, out_specs=outputs)
-        return mapped(tuple(arrays.values()), by_position, by_name)
+        return mapped(by_rows, by_position, by_name)
 
     return spread
+
+
+def _spread_by_rows(
+    view1: ArrayLike, view2: ArrayLike, parameters: tuple[Any, ...], keywords: dict[str, Any]
+) -> tuple[dict[str, Any], str | None]:
+    """Takes out of a loss's arguments what has a row for each pair, or for each key.
+
+    Returns:
+      Arrays, or values made of arrays, by argument, and the name that goes with explicit
+      negatives, if one does. What is taken out of `keywords` is no longer there.
+    """
+    by_rows: dict[str, Any] = {
+        "view1": checks.embeddings("view1", view1),
+        "view2": checks.embeddings("view2", view2),
+    }
+    batch = by_rows["view1"].shape[0]
+    checked = {"mask": checked_mask, "labels": checked_labels, "weights": checked_weights}
+    for argument, check in checked.items():
+        if keywords.get(argument) is not None:
+            by_rows[argument] = check(argument, keywords.pop(argument), batch)
+    name = None
+    negatives = keywords.get("negatives")
+    if negatives is not None and not isinstance(negatives, str):
+        name, bank = name_and_bank(keywords.pop("negatives"))
+        assert bank is not None
+        vectors = checks.embeddings("negatives", bank.vectors)
+        by_rows["negatives"] = Bank(
+            vectors,
+            checked_labels("labels of negatives", bank.labels, vectors.shape[0]),
+            checked_mask("mask of negatives", bank.mask, vectors.shape[0]),
+        )
+    # A Λ of each anchor is spread over the devices like the anchors.
+    own = {i: _as_arrays(x) for i, x in enumerate(parameters) if isinstance(x, PerAnchor)}
+    for argument in [key for key, x in keywords.items() if isinstance(x, PerAnchor)]:
+        by_rows[argument] = _as_arrays(keywords.pop(argument))
+    return by_rows | {_BY_POSITION: own}, name
+
+
+def _as_arrays(x: PerAnchor) -> PerAnchor:
+    return jax.tree.map(lambda y: checks.as_array("concentration", y), x)
+
+
+def _has_arrays(x: Any) -> bool:
+    return bool(leaves := jax.tree.leaves(x)) and all(isinstance(y, jax.Array) for y in leaves)
 
 
 def _check_loss(loss: Callable[..., LossOutput]) -> None:
@@ -130,7 +196,7 @@ def _check_loss(loss: Callable[..., LossOutput]) -> None:
         name = getattr(loss, "__name__", repr(loss))
         raise TypeError(
             f"{name} can't be spread over a mesh: it takes no axis_name; aninfonce_loss and "
-            f"infonce_loss do, and any loss runs under plain jit, spread by the compiler"
+            f"its like do, and any loss runs under plain jit, spread by the compiler"
         )
 
 

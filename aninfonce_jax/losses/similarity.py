@@ -12,10 +12,10 @@ Arrays are float32 or float64 here; callers convert.
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 
+from aninfonce_jax.losses.powers import absolute_power
 from aninfonce_jax.losses.tiles import Points
 from aninfonce_jax.types import Array, PyTree
 
@@ -42,7 +42,7 @@ class Factors(NamedTuple):
       parameters: what `of_keys` depends on.
       query_bias: [anchors]; where the anchors are the keys, it is their `bias`.
       root: [anchors, dim], of which <root[i], root[j]> = <queries[i], vectors[j]> where the
-        anchors are the keys.
+        anchors are the keys; None where scores are not symmetric.
       positive: the score of each anchor's positive without `offset`, [anchors].
       offset: a scalar.
       reach: a bound on the rounding of a score, in units of the last place, is this times the
@@ -54,7 +54,7 @@ class Factors(NamedTuple):
     of_keys: Callable[[Array, PyTree], Points]
     parameters: PyTree
     query_bias: Array
-    root: Array
+    root: Array | None
     positive: Array
     offset: Array
     reach: Array
@@ -100,7 +100,7 @@ def anisotropic(a: Array, b: Array, concentration: Array) -> Array:
 
 
 def common_origin(
-    anchors: Array, mean_key: Array, axis_name: str | tuple[str, ...] | None = None
+    mean_anchor: Array, mean_key: Array, axis_name: str | tuple[str, ...] | None = None
 ) -> Array:
     """Returns a point [dim] amid anchors and keys, to measure all of them from.
 
@@ -108,12 +108,12 @@ def common_origin(
     numbers that cancel in a score.
 
     Args:
-      anchors: [anchors, dim].
+      mean_anchor: the mean of the anchors, [dim].
       mean_key: the mean of the keys, [dim].
       axis_name: mapped axis whose devices score each other's keys, and so must measure
         them from the same origin.
     """
-    origin = lax.stop_gradient((jnp.mean(anchors, axis=0) + mean_key) / 2)
+    origin = lax.stop_gradient((mean_anchor + mean_key) / 2)
     return origin if axis_name is None else lax.pmean(origin, axis_name)
 
 
@@ -137,6 +137,78 @@ def anisotropic_factors(
     return _factors(anchors, positive, _anisotropic_keys, (concentration, origin))
 
 
+def per_anchor_factors(
+    anchors: Array, positives: Array, origin: Array, concentration: Array
+) -> Factors:
+    """Factors of -½ (a - b)ᵀ Λₐ (a - b), where each anchor has its own diagonal Λₐ.
+
+    With points measured from the origin, queries [Λₐa, -½ Λₐ] and keys [b, b²] it is a product of
+    twice the width. Scores are not symmetric, so anchors that are each other's keys have no root.
+
+    Args:
+      anchors: [anchors, dim].
+      positives: [anchors, dim].
+      origin: from `common_origin`, [dim].
+      concentration: the diagonals of all Λₐ, [anchors, dim].
+    """
+    centred = anchors - origin[None, :]
+    queries = jnp.concatenate([concentration * centred, -0.5 * concentration], axis=1)
+    bias = -0.5 * jnp.sum(concentration * centred**2, axis=-1)
+    positive = -0.5 * jnp.sum(concentration * (anchors - positives) ** 2, axis=-1)
+    return Factors(
+        queries=queries,
+        of_keys=_squared_keys,
+        parameters=(origin,),
+        query_bias=bias,
+        root=None,
+        positive=positive,
+        offset=jnp.zeros((), positive.dtype),
+        reach=jnp.max(lengths(queries)),
+        own_reach=jnp.abs(lax.stop_gradient(bias)),
+    )
+
+
+def _squared_keys(keys: Array, parameters: tuple[Array]) -> Points:
+    (origin,) = parameters
+    keys = keys - origin[None, :]
+    return Points(jnp.concatenate([keys, keys**2], axis=1), jnp.zeros_like(keys[:, 0]))
+
+
+def factored_factors(anchors: Array, positives: Array, origin: Array, factor: Array) -> Factors:
+    """Factors of -½ (a - b)ᵀ L Lᵀ (a - b): those of Λ = 1, of points times L.
+
+    Args:
+      anchors: [anchors, dim].
+      positives: [anchors, dim].
+      origin: from `common_origin`, [dim].
+      factor: L, [dim, rank].
+    """
+    parameters = factor, origin
+    points, bias, *_ = _factored_keys(anchors, parameters)
+    positive = -0.5 * jnp.sum(_times(anchors - positives, factor) ** 2, axis=-1)
+    return Factors(
+        queries=points,
+        of_keys=_factored_keys,
+        parameters=parameters,
+        query_bias=bias,
+        root=points,
+        positive=positive,
+        offset=jnp.zeros((), positive.dtype),
+        reach=jnp.max(lengths(points)),
+        own_reach=jnp.abs(lax.stop_gradient(bias)),
+    )
+
+
+def _factored_keys(keys: Array, parameters: tuple[Array, Array]) -> Points:
+    factor, origin = parameters
+    points = _times(keys - origin[None, :], factor)
+    return Points(points, -0.5 * jnp.sum(points**2, axis=-1))
+
+
+def _times(points: Array, factor: Array) -> Array:
+    return jnp.matmul(points, factor, precision=lax.Precision.HIGHEST)
+
+
 def _factors(
     anchors: Array,
     positive: Array,
@@ -144,7 +216,7 @@ def _factors(
     parameters: tuple[Array, Array],
 ) -> Factors:
     """Factors of scores that treat anchors and keys alike, aᵀΛb + bias(a) + bias(b)."""
-    centred, bias, _ = of_keys(anchors, parameters)
+    centred, bias, *_ = of_keys(anchors, parameters)
     concentration = parameters[0]
     queries = centred * concentration[None, :]
     return Factors(
@@ -216,7 +288,7 @@ def dot_product_factors(
 
 
 def _unit_keys(keys: Array, parameters: tuple[Array, Array]) -> Points:
-    vectors, bias, _ = _anisotropic_keys(keys, parameters)
+    vectors, bias, *_ = _anisotropic_keys(keys, parameters)
     inverse, _ = parameters
     return Points(vectors, bias + _missing_length(keys) * inverse[0])
 
@@ -236,34 +308,66 @@ def _dot_product_keys(keys: Array, parameters: tuple[Array, Array]) -> Points:
 
 def lp(a: Array, b: Array, p: float, temperature: Array) -> Array:
     """Returns -‖a - b‖_p^p / τ per row of `a` and `b` [batch, dim], [batch]."""
-    return -jnp.sum(_absolute_power(a - b, p), axis=-1) / temperature
+    return -jnp.sum(absolute_power(a - b, p), axis=-1) / temperature
 
 
-def lp_matrix(anchors: Array, keys: Array, p: float, temperature: Array) -> Array:
-    """Returns -‖a - b‖_p^p / τ for every anchor and key, [anchors, keys].
+def lp_factors(anchors: Array, positives: Array, p: float, temperature: Array) -> Factors:
+    """Returns what `powers.lp_matrix` scores: no factors of a product, but of the same shape.
 
-    Sums over one dimension after another, so that neither this nor its gradient holds
-    more than a few [anchors, keys] arrays. For p = 2 use `anisotropic_factors` with
-    Λ = 2 / τ, which is a matrix product.
+    A query is an anchor with 1 / τ as one coordinate more. For p = 2 use `anisotropic_factors`
+    with Λ = 2 / τ, which is a matrix product.
+
+    Args:
+      anchors: [anchors, dim].
+      positives: [anchors, dim].
+      p: the exponent.
+      temperature: τ, a scalar.
     """
+    inverse = jnp.broadcast_to(1 / temperature, anchors[:, :1].shape)
+    positive = lp(anchors, positives, p, temperature)
+    return Factors(
+        queries=jnp.concatenate([anchors, inverse], axis=1),
+        of_keys=_plain_keys,
+        parameters=(),
+        query_bias=jnp.zeros_like(positive),
+        root=None,
+        positive=positive,
+        offset=jnp.zeros((), positive.dtype),
+        # Nothing cancels in a distance, so a score is as wrong as it is large.
+        reach=jnp.zeros((), positive.dtype),
+        own_reach=jnp.abs(lax.stop_gradient(positive)),
+    )
 
-    # Without the checkpoint, differences of every dimension would be kept for backward.
-    @jax.checkpoint
-    def add_dimension(total: Array, coordinates: tuple[Array, Array]) -> tuple[Array, None]:
-        a, b = coordinates
-        return total + _absolute_power(a[:, None] - b[None, :], p), None
 
-    zeros = jnp.zeros((anchors.shape[0], keys.shape[0]), anchors.dtype)
-    distances, _ = lax.scan(add_dimension, zeros, (anchors.T, keys.T))
-    return -distances / temperature
+def _plain_keys(keys: Array, parameters: PyTree) -> Points:
+    del parameters
+    return Points(keys, jnp.zeros_like(keys[:, 0]))
 
 
-def _absolute_power(x: Array, p: float) -> Array:
-    """Returns |x|^p, with gradient zero at x = 0 for every p."""
-    if p == 1:
-        return x * lax.stop_gradient(jnp.sign(x))  # unlike that of abs, its gradient is 0 at 0
-    if p == int(p):
-        return lax.integer_pow(x if p % 2 == 0 else jnp.abs(x), int(p))
-    # |x|^(p - 1) is infinite at zero for p < 1: keep zero out of the power altogether.
-    nonzero = x != 0
-    return jnp.where(nonzero, jnp.power(jnp.abs(jnp.where(nonzero, x, 1)), p), 0)
+def logit_factors(anchors: Array, positives: Array, temperature: Array, shift: Array) -> Factors:
+    """Factors of aᵀb / τ + shift as it is: no part of it is common to all scores and cancels.
+
+    Args:
+      anchors: [anchors, dim].
+      positives: [anchors, dim].
+      temperature: τ, a scalar.
+      shift: a scalar.
+    """
+    queries = anchors / temperature
+    positive = jnp.sum(queries * positives, axis=-1) + shift
+    return Factors(
+        queries=queries,
+        of_keys=_shifted_keys,
+        parameters=(shift,),
+        query_bias=jnp.zeros_like(positive),
+        root=None,
+        positive=positive,
+        offset=jnp.zeros((), positive.dtype),
+        reach=jnp.max(lengths(queries)),
+        own_reach=jnp.abs(lax.stop_gradient(positive)),
+    )
+
+
+def _shifted_keys(keys: Array, parameters: tuple[Array]) -> Points:
+    (shift,) = parameters
+    return Points(keys, jnp.broadcast_to(shift, keys[:, 0].shape))

@@ -1,12 +1,12 @@
-"""A log-sum-exp over scores <row, key> + bias on one device, whole or tile by tile.
+"""A reduction of scores <row, key> + bias on one device, whole or tile by tile.
 
-Only the whole form keeps scores: it trades memory for one matrix product, and saves the softmax's
-numerators. The chunked form keeps one tile of scores at a time and computes it again for the
-gradient.
+Only the whole form keeps scores: it trades memory for one matrix product, and saves what the
+gradient is made of. The chunked form keeps one tile of scores at a time and computes it again for
+the gradient.
 
 A pair is left out where row and key have the same number; without numbers every pair counts.
-Masks are made of the numbers tile by tile. A row without any key, or whose keys all score -∞, has
-log-sum-exp -∞ and gradient zero. NaN is not hidden.
+Masks are made of the numbers tile by tile. What becomes of a row of scores, its log-sum-exp above
+all, is in `reductions.py`.
 """
 
 import functools
@@ -17,6 +17,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from aninfonce_jax.compat import as_varying, varying_axes
+from aninfonce_jax.losses import reductions
+from aninfonce_jax.losses.powers import lp_matrix
+from aninfonce_jax.losses.reductions import Partial, Reduction
 from aninfonce_jax.types import Array, PyTree
 
 
@@ -26,10 +29,12 @@ class Rows(NamedTuple):
     Attributes:
       vectors: [rows, dim].
       number: int32 [rows], or None where no pair is left out.
+      label: int32 [rows], where scores with keys of the same label are asked for.
     """
 
     vectors: Array
     number: Array | None = None
+    label: Array | None = None
 
 
 class Points(NamedTuple):
@@ -40,13 +45,15 @@ class Points(NamedTuple):
 
     Attributes:
       vectors: [points, dim].
-      bias: [points].
+      bias: [points]; -∞ where a key does not count.
       number: int32 [points], or None where no pair is left out.
+      label: int32 [points], where scores with keys of the same label are asked for.
     """
 
     vectors: Array
     bias: Array
     number: Array | None = None
+    label: Array | None = None
 
 
 class ScoredPoints(NamedTuple):
@@ -70,34 +77,24 @@ class ScoredPoints(NamedTuple):
 _Cut = TypeVar("_Cut", Rows, Points, ScoredPoints)
 
 
-class Partial(NamedTuple):
-    """A log-sum-exp in two parts, best + log(total), which can still take more keys.
+class Form(NamedTuple):
+    """How scores come about and what becomes of them, known before anything is traced.
 
     Attributes:
-      best: the largest score so far, [rows], without gradient; -∞ for no score.
-      total: Σ exp(score - best), [rows].
+      precision: of the matrix products.
+      reduction: of the scores of a row.
+      power: p, where the score is -‖row - key‖_p^p times the row's last coordinate, instead of
+        a product.
     """
 
-    best: Array
-    total: Array
+    precision: lax.Precision
+    reduction: Reduction = "logsumexp"
+    power: float | None = None
 
 
-def logsumexp(partial: Partial) -> Array:
-    """Returns the log-sum-exp [rows] that `partial` stands for."""
-    return partial.best + jnp.log(partial.total)
-
-
-def merge(a: Partial, b: Partial) -> Partial:
-    """Returns the log-sum-exp over the keys of both."""
-    best = jnp.maximum(a.best, b.best)
-    shift = finite_or_zero(best)
-    return Partial(best, a.total * jnp.exp(a.best - shift) + b.total * jnp.exp(b.best - shift))
-
-
-def empty_like(rows: Rows) -> Partial:
-    """Returns the log-sum-exp of `rows` over no key."""
-    column = rows.vectors[:, 0]
-    return Partial(jnp.full_like(column, -jnp.inf), jnp.zeros_like(column))
+def empty_like(rows: Rows, form: Form) -> Partial:
+    """Returns the result of `rows` over no key."""
+    return reductions.empty(form.reduction, rows.vectors[:, 0])
 
 
 def vary_like(tree: PyTree, like: Array) -> PyTree:
@@ -130,102 +127,83 @@ def mask(scores: Array, row_numbers: Array | None, key_numbers: Array | None) ->
     return jnp.where(row_numbers[:, None] == key_numbers[None, :], -jnp.inf, scores)
 
 
-def finite_or_zero(x: Array) -> Array:
-    """Replaces -∞ by zero, so that -∞ minus it stays -∞; NaN stays NaN."""
-    return jnp.where(x == -jnp.inf, 0, x)
-
-
 # --- Whole ---
 
 
-def dense_forward(rows: Rows, keys: Points, precision: lax.Precision) -> tuple[Partial, Array]:
-    """Returns the log-sum-exp, and the numerators exp(score - best) [rows, keys]."""
-    return softmax_parts(_scores(rows, keys, precision))
-
-
-def softmax_parts(scores: Array) -> tuple[Partial, Array]:
-    """Returns the log-sum-exp of each row of scores [rows, keys], and the numerators."""
-    best = lax.stop_gradient(jnp.max(scores, axis=-1))
-    numerators = jnp.exp(scores - finite_or_zero(best)[:, None])
-    return Partial(best, jnp.sum(numerators, axis=-1)), numerators
+def dense_forward(rows: Rows, keys: Points, form: Form) -> tuple[Partial, Array]:
+    """Returns the partial result, and what its gradient is made of [rows, keys]."""
+    scores = _scores(rows, keys, form)
+    return reductions.parts(form.reduction, scores, _same_label(rows, keys))
 
 
 def dense_backward(
-    rows: Rows,
-    keys: Points,
-    numerators: Array,
-    total: Array,
-    cotangent: Array,
-    precision: lax.Precision,
+    rows: Rows, keys: Points, saved: Array, total: Array, cotangent: Array, form: Form
 ) -> tuple[Array, Points]:
     """Returns the gradients of the row vectors [rows, dim] and of the keys.
 
-    With the numerators saved it takes two matrix products and no elementwise pass over
-    [rows, keys]: the denominators scale rows, which the small factors can carry.
+    With the derivatives saved it takes two matrix products and no elementwise pass over
+    [rows, keys]: what they are still to be multiplied with scales rows, which the small factors
+    can carry.
     """
-    weights = jnp.where(total == 0, 0, cotangent / jnp.where(total == 0, 1, total))
-    matmul = functools.partial(jnp.matmul, precision=precision)
-    d_rows = matmul(numerators, keys.vectors) * weights[:, None]
+    weights = reductions.row_weights(form.reduction, total, cotangent)
+    if form.power is not None:
+        return _pulled_back(rows, keys, saved * weights[:, None], form)
+    matmul = functools.partial(jnp.matmul, precision=form.precision)
+    d_rows = matmul(saved, keys.vectors) * weights[:, None]
     weighted = rows.vectors * weights[:, None]
     # The bias is the weight of a constant feature: its gradient costs one more column.
-    d_keys = matmul(numerators.T, jnp.concatenate([weighted, weights[:, None]], axis=1))
+    d_keys = matmul(saved.T, jnp.concatenate([weighted, weights[:, None]], axis=1))
     return d_rows, Points(d_keys[:, :-1], d_keys[:, -1])
 
 
 # --- Tile by tile ---
 
 
-def chunked_forward(rows: Rows, keys: Points, chunk_size: int, precision: lax.Precision) -> Partial:
-    """Returns the log-sum-exp with one tile [chunk_size, chunk_size] of scores at a time."""
+def chunked_forward(rows: Rows, keys: Points, chunk_size: int, form: Form) -> Partial:
+    """Returns the partial result with one tile [chunk_size, chunk_size] of scores at a time."""
     count = rows.vectors.shape[0]
     row_tiles = cut_points(rows, chunk_size)
     key_tiles = cut_points(keys, chunk_size)
 
     def row(tile: Rows) -> Partial:
         def add(partial: Partial, keys: Points) -> tuple[Partial, None]:
-            return merge(partial, dense_forward(tile, keys, precision)[0]), None
+            more, _ = dense_forward(tile, keys, form)
+            return reductions.merge(form.reduction, partial, more), None
 
-        start = vary_like(empty_like(tile), key_tiles.vectors)
+        start = vary_like(empty_like(tile, form), key_tiles.vectors)
         return lax.scan(add, start, key_tiles)[0]
 
     return jax.tree.map(lambda x: uncut(x, count), lax.map(row, row_tiles))
 
 
 def chunked_backward(
-    rows: Rows,
-    keys: Points,
-    logsumexp: Array,
-    cotangent: Array,
-    chunk_size: int,
-    precision: lax.Precision,
+    rows: Rows, keys: Points, result: Array, cotangent: Array, chunk_size: int, form: Form
 ) -> tuple[Array, Points]:
     """Returns the gradients of the row vectors [rows, dim] and of the keys.
 
     Args:
       rows: [rows, dim].
       keys: [keys, dim].
-      logsumexp: of each row over all its keys, which may be more than `keys`, [rows].
-      cotangent: of `logsumexp`, [rows].
+      result: of each row over all its keys, which may be more than `keys`, [rows].
+      cotangent: of `result`, [rows].
       chunk_size: side of a tile.
-      precision: of the matrix products.
+      form: of the scores.
     """
-    matmul = functools.partial(jnp.matmul, precision=precision)
     row_tiles = cut_points(rows, chunk_size)
     key_tiles = cut_points(keys, chunk_size)
     # +∞ gives the rows that fill the last tile weight zero.
-    shifts = cut(finite_or_zero(logsumexp), chunk_size, jnp.inf)
+    results = cut(reductions.finite_or_zero(result), chunk_size, jnp.inf)
     cotangents = cut(cotangent, chunk_size, 0)
 
     def row(d_keys: Points, tiles: tuple[Rows, Array, Array]) -> tuple[Points, Array]:
-        tile, shift, cotangent = tiles
+        tile, result, cotangent = tiles
 
         def column(d_row: Array, tiles: tuple[Points, Points]) -> tuple[Array, Points]:
             keys, d_key = tiles
-            scores = _scores(tile, keys, precision)
-            weights = jnp.exp(scores - shift[:, None]) * cotangent[:, None]
-            d_row = d_row + matmul(weights, keys.vectors)
-            d_vectors = d_key.vectors + matmul(weights.T, tile.vectors)
-            return d_row, Points(d_vectors, d_key.bias + jnp.sum(weights, axis=0))
+            scores, same = _scores(tile, keys, form), _same_label(tile, keys)
+            weights = reductions.derivative(form.reduction, scores, same, result, cotangent)
+            more_row, more_key = _pulled_back(tile, keys, weights, form)
+            return d_row + more_row, jax.tree.map(jnp.add, d_key, more_key)
 
         start = vary_like(jnp.zeros_like(tile.vectors), key_tiles.vectors)
         d_row, d_keys = lax.scan(column, start, (key_tiles, d_keys))
@@ -233,9 +211,21 @@ def chunked_backward(
 
     start = Points(jnp.zeros_like(key_tiles.vectors), jnp.zeros_like(key_tiles.bias))
     start = vary_like(start, row_tiles.vectors)
-    d_keys, d_rows = lax.scan(row, start, (row_tiles, shifts, cotangents))
+    d_keys, d_rows = lax.scan(row, start, (row_tiles, results, cotangents))
     d_keys = jax.tree.map(lambda x: uncut(x, keys.vectors.shape[0]), d_keys)
     return uncut(d_rows, rows.vectors.shape[0]), d_keys
+
+
+def _pulled_back(rows: Rows, keys: Points, weights: Array, form: Form) -> tuple[Array, Points]:
+    """Returns the gradients of the row vectors and of the keys, from those of scores."""
+    d_bias = jnp.sum(weights, axis=0)
+    if form.power is not None:
+        # JAX's own rule; of a power of a difference there is no shorter one.
+        _, pull_back = jax.vjp(lambda a, b: _products(a, b, form), rows.vectors, keys.vectors)
+        d_rows, d_vectors = pull_back(weights)
+        return d_rows, Points(d_vectors, d_bias)
+    matmul = functools.partial(jnp.matmul, precision=form.precision)
+    return matmul(weights, keys.vectors), Points(matmul(weights.T, rows.vectors), d_bias)
 
 
 def masked_products(
@@ -246,15 +236,28 @@ def masked_products(
     return mask(products, rows.number, columns.number)
 
 
-def _scores(rows: Rows, keys: Points, precision: lax.Precision) -> Array:
-    scores = jnp.matmul(rows.vectors, keys.vectors.T, precision=precision) + keys.bias[None, :]
+def _scores(rows: Rows, keys: Points, form: Form) -> Array:
+    scores = _products(rows.vectors, keys.vectors, form) + keys.bias[None, :]
     # Masked before the bias is added, they would take twice the memory: XLA then keeps both.
     return mask(scores, rows.number, keys.number)
 
 
+def _products(rows: Array, keys: Array, form: Form) -> Array:
+    if form.power is None:
+        return jnp.matmul(rows, keys.T, precision=form.precision)
+    return lp_matrix(rows[:, :-1], keys, form.power, rows[:, -1])
+
+
+def _same_label(rows: Rows, keys: Points) -> Array | None:
+    if rows.label is None or keys.label is None:
+        return None
+    return rows.label[:, None] == keys.label[None, :]
+
+
 def cut_points(points: _Cut, chunk_size: int) -> _Cut:
     """Returns [tiles, size, ...]; ∓∞ leaves out the points that fill the last tile."""
-    fills = {"vectors": 0, "bias": -jnp.inf, "number": -1, "logsumexp": jnp.inf, "cotangent": 0}
+    fills = {"vectors": 0, "bias": -jnp.inf, "number": -1, "label": -1}
+    fills |= {"logsumexp": jnp.inf, "cotangent": 0}
     cuts: dict[str, Any] = {
         name: None if x is None else cut(x, chunk_size, fills[name])
         for name, x in points._asdict().items()

@@ -29,7 +29,7 @@ def example(spread: float) -> Points:
 
 
 def naive(points: Points) -> tuple[Array, Array]:
-    vectors, bias, number = points
+    vectors, bias, number, _ = points
     scores = vectors @ vectors.T + bias[:, None] + bias[None, :]
     scores = jnp.where(number[:, None] == number[None, :], -jnp.inf, scores)
     return jax.nn.logsumexp(scores, axis=1), jnp.max(scores, axis=1)

@@ -1,11 +1,7 @@
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AxisType
-from jax.sharding import PartitionSpec as P
 
 import aninfonce_jax as an
 
@@ -42,39 +38,6 @@ def test_from_surrounding_the_origin_to_all_alike():
     assert an.centring_penalty(uniform) < 1e-3
     hemisphere = uniform.at[:, 0].set(jnp.abs(uniform[:, 0]))
     assert an.centring_penalty(hemisphere) > 0.5
-
-
-@pytest.mark.parametrize("mode", ["pmap", "checked", "unchecked"])
-def test_over_devices_value_and_gradient_are_those_of_one(mode):
-    # The contract of the losses: gradients of replicated parameters are averaged.
-    shift = jnp.linspace(-0.1, 0.2, 5)
-
-    def one(shift):
-        return an.centring_penalty(jnp.float32(POINTS) + shift[None])
-
-    def local(shift, points):
-        value, grad = jax.value_and_grad(
-            lambda s: an.centring_penalty(points + s[None], axis_name="data")
-        )(shift)
-        return value, jax.lax.pmean(grad, "data")
-
-    points = jnp.float32(POINTS)
-    if mode == "pmap":
-        run = jax.pmap(local, axis_name="data", in_axes=(None, 0))
-        value, grad = jax.tree.map(lambda x: x[0], run(shift, points.reshape(8, 2, 5)))
-    else:
-        mesh = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Auto,))
-        mapped = functools.partial(
-            jax.shard_map,
-            mesh=mesh,
-            in_specs=(P(), P("data")),
-            out_specs=P(),
-            check_vma=mode == "checked",
-        )
-        value, grad = jax.jit(mapped(local))(shift, points)
-    expected = jax.value_and_grad(one)(shift)
-    np.testing.assert_allclose(value, expected[0], rtol=1e-5)
-    np.testing.assert_allclose(grad, expected[1], rtol=1e-5)
 
 
 def test_what_are_no_embeddings_is_refused():

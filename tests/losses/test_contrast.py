@@ -464,8 +464,16 @@ def test_views_that_do_not_fit_are_refused(
 @pytest.mark.parametrize(
     ("negatives", "error", "message"),
     [
-        ("all", ValueError, r"one of 'both', 'anchors' or an array \[keys, dim\], got 'all'"),
-        (None, ValueError, r"one of 'both', 'anchors' or an array \[keys, dim\], got None"),
+        (
+            "all",
+            ValueError,
+            r"one of 'both', 'anchors', 'cross', an array .* got 'all'",
+        ),
+        (
+            None,
+            ValueError,
+            r"one of 'both', 'anchors', 'cross', an array .* got None",
+        ),
         (VIEW[:, :2], ValueError, r"shape \[keys, 3\] like the views, got \(4, 2\)"),
         (VIEW[:0], ValueError, r"negatives must not be empty, got shape \(0, 3\)"),
         (VIEW[0], ValueError, r"negatives must have shape \[batch, dim\], got \(3,\)"),

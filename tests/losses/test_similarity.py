@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from aninfonce_jax.losses import similarity
+from aninfonce_jax.losses.powers import lp_matrix
 
-ONE = jnp.float32(1)
+ONE, ONES = jnp.float32(1), jnp.ones(4, jnp.float32)
 
 
 def points(seed: int, rows: int, dim: int) -> jax.Array:
@@ -16,20 +17,20 @@ def points(seed: int, rows: int, dim: int) -> jax.Array:
 
 
 def all_scores(factors: similarity.Factors, keys: jax.Array) -> jax.Array:
-    vectors, bias, _ = factors.of_keys(keys, factors.parameters)
+    vectors, bias, *_ = factors.of_keys(keys, factors.parameters)
     scores = factors.queries @ vectors.T + bias[None, :] + factors.query_bias[:, None]
     return scores + factors.offset
 
 
 def anisotropic_scores(a: jax.Array, b: jax.Array, weights: jax.Array) -> jax.Array:
-    origin = similarity.common_origin(a, jnp.mean(b, axis=0))
+    origin = similarity.common_origin(jnp.mean(a, axis=0), jnp.mean(b, axis=0))
     return all_scores(similarity.anisotropic_factors(a, a, origin, weights), b)
 
 
 def dot_products(a: jax.Array, b: jax.Array, tau: jax.Array, normalized: bool) -> jax.Array:
     if normalized:
         a, b = similarity.unit_norm(a), similarity.unit_norm(b)
-    origin = similarity.common_origin(a, jnp.mean(b, axis=0))
+    origin = similarity.common_origin(jnp.mean(a, axis=0), jnp.mean(b, axis=0))
     return all_scores(similarity.dot_product_factors(a, a, origin, tau, normalized=normalized), b)
 
 
@@ -97,7 +98,7 @@ def test_lp_matrix_agrees_with_its_definition(p: float) -> None:
     tau = jnp.float32(0.5)
     with jax.numpy_dtype_promotion("strict"):
         matrix, paired = jax.jit(
-            lambda a, b, tau: (similarity.lp_matrix(a, b, p, tau), similarity.lp(a, b[:4], p, tau))
+            lambda a, b, tau: (lp_matrix(a, b, p, 1 / tau * ONES), similarity.lp(a, b[:4], p, tau))
         )(a, b, tau)
     chex.assert_trees_all_close(matrix, expected.astype(np.float32), rtol=2e-5)
     chex.assert_trees_all_close(paired, np.diagonal(expected).astype(np.float32), rtol=2e-5)
@@ -113,6 +114,6 @@ def test_lp_gradient_vanishes_where_points_coincide(p: float) -> None:
 def test_lp_gradient_keeps_no_array_of_all_differences() -> None:
     rows, dim = 64, 32
     a = points(0, rows, dim)
-    gradient = jax.jit(jax.grad(lambda x: similarity.lp_matrix(x, a, 3.0, ONE).sum()))
+    gradient = jax.jit(jax.grad(lambda x: lp_matrix(x, a, 3.0, x[:, 0]).sum()))
     temporary = gradient.lower(a).compile().memory_analysis().temp_size_in_bytes
     assert temporary < rows * rows * dim * 4 / 2

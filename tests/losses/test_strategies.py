@@ -16,8 +16,9 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 from reference_losses import anisotropic_score, dot_score, enumerate_pairs, naive_per_anchor
 
-from aninfonce_jax.losses import plan
+from aninfonce_jax.losses import exchange, plan
 from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
+from aninfonce_jax.losses.given import Factored
 from aninfonce_jax.losses.sharded import over_mesh
 from aninfonce_jax.types import Array, LossOutput
 
@@ -305,7 +306,7 @@ def test_chunked_keeps_few_scores_and_never_many() -> None:
 
 @pytest.mark.parametrize("strategy", ["gather", "ring"])
 def test_what_travels_between_devices(strategy: str) -> None:
-    """Points only, never gradients, in bfloat16 where a TPU's products round them to it."""
+    """Points only, never gradients, in two bytes where products round them to as many bits."""
     mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
     view = jax.ShapeDtypeStruct((4 * 6, DIM), jnp.float32)
     sent = "all_gather" if strategy == "gather" else "collective_permute"
@@ -320,7 +321,39 @@ def test_what_travels_between_devices(strategy: str) -> None:
 
     assert travelling("tpu", lax.Precision.DEFAULT) == {(sent, "bf16")}
     assert travelling("tpu", lax.Precision.HIGHEST) == {(sent, "f32")}
+    assert travelling("cuda", lax.Precision.DEFAULT) == {(sent, "f16")}
+    assert travelling("cuda", lax.Precision.HIGHEST) == {(sent, "f32")}
     assert travelling("cpu", lax.Precision.DEFAULT) == {(sent, "f32")}
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_keys_of_no_product_travel_as_they_are(platform: str) -> None:
+    """Lp distances are no products, and nothing rounds their points."""
+    mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=(AxisType.Auto,))
+    view = jax.ShapeDtypeStruct((4 * 6, DIM), jnp.float32)
+    cubic = functools.partial(lp_loss, p=3.0, precision=lax.Precision.DEFAULT)
+    loss = jax.jit(lambda *views: over_mesh(cubic, mesh, AXIS)(*views).loss)
+    text = loss.trace(view, view).lower(lowering_platforms=(platform,)).as_text()
+    assert "all_gather" in text
+    assert "16>" not in text.replace("i16>", "")
+
+
+def test_halves_keep_the_bits_of_tf32() -> None:
+    x = np.random.default_rng(0).normal(size=(64, 32)).astype(np.float32)
+    # Rows of all sizes, and entries of a row that differ by a million and more.
+    x *= np.logspace(-25, 35, 64, dtype=np.float32)[:, None]
+    x[:, 0] *= np.float32(2.0**-20)
+    x[5] = 0
+    halves, scale = jax.jit(exchange._in_halves)(x)
+    assert halves.dtype == jnp.float16
+    assert np.isfinite(halves).all()
+    found = np.asarray(halves, np.float32) * np.asarray(scale)
+    np.testing.assert_allclose(found, x, rtol=2.0**-11)
+    # Sent on from device to device they stay what they are.
+    again, scale = exchange._in_halves(jnp.asarray(found))
+    np.testing.assert_array_equal(np.asarray(again, np.float32) * np.asarray(scale), found)
+    halves, scale = exchange._in_halves(jnp.full((1, 2), jnp.inf))
+    assert not np.isfinite(np.asarray(halves, np.float32) * np.asarray(scale)).any()
 
 
 TWO_AXES = ("slices", "data")
@@ -429,6 +462,58 @@ def test_hard_negatives_count_by_their_score(kind: str, hardness: float) -> None
         differentiate = functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
         result = jax.jit(differentiate(lambda *a: loss(*a).loss))(*args)
         chex.assert_trees_all_close(result, jax.jit(differentiate(naive))(*args), rtol=1e-9)
+
+
+@pytest.mark.parametrize("hardness", [0.0, 0.5])
+@pytest.mark.parametrize("debias", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("kind", ["aninfonce", "infonce"])
+def test_false_negatives_are_corrected_for(kind: str, debias: float, hardness: float) -> None:
+    """Against the definition of Chuang et al. 2020, and with weights that of Robinson et al. 2021.
+
+    The positives stand for what false negatives score; the shares are such that in some rows the
+    correction ends at the lowest score, and in others it does not.
+    """
+    rows = np.array(enumerate_pairs(BATCH, "both"))
+
+    def corrected(view1: Array, view2: Array, parameter: Array) -> tuple[Array, Array]:
+        points = jnp.concatenate([view1, view2])
+        points = points / jnp.linalg.norm(points, axis=-1, keepdims=True)
+        score = jax.vmap(jax.vmap(SCORE[kind], (0, 0, None)), (0, 0, None))
+        scores = score(points[rows[..., 0]], points[rows[..., 1]], parameter)
+        positive, negative = scores[:, 0], scores[:, 1:]
+        weights = jnp.exp(hardness * negative)
+        mean = jnp.sum(weights * jnp.exp(negative), axis=1) / jnp.sum(weights, axis=1)
+        lowest = -1 / parameter if kind == "infonce" else -2 * jnp.max(parameter)
+        rest = (mean - debias * jnp.exp(positive)) / (1 - debias)
+        total = negative.shape[1] * jnp.maximum(rest, jnp.exp(lowest))
+        return jnp.mean(jnp.log(jnp.exp(positive) + total) - positive), rest > jnp.exp(lowest)
+
+    with jax.enable_x64(True):
+        args = *(jnp.asarray(np.float64(view)) for view in example()), jnp.asarray(PARAMETER[kind])
+        loss = loss_function(kind, hardness=hardness, debias=debias)
+        differentiate = functools.partial(jax.value_and_grad, argnums=(0, 1, 2))
+        result = jax.jit(differentiate(lambda *a: loss(*a).loss))(*args)
+        (value, is_above), gradient = jax.jit(
+            functools.partial(differentiate, has_aux=True)(corrected)
+        )(*args)
+        chex.assert_trees_all_close(result, (value, gradient), rtol=1e-9, atol=1e-15)
+    if debias == 0.5:
+        assert not is_above.all()
+    if debias == 0.02:
+        assert is_above.any()
+
+
+def test_a_correction_that_has_no_meaning_is_refused() -> None:
+    view = jnp.asarray(example()[0])
+    for settings, message in (
+        ({"normalize": False}, "only embeddings on the sphere have"),
+        ({"labels": np.zeros(len(view), int)}, "same_label='positive' marks them"),
+        ({"debias": 1.0}, "from 0 to below 1, got 1.0"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            infonce_loss(view, view, **{"debias": 0.1, **settings})
+    with pytest.raises(ValueError, match="one diagonal Λ for all anchors, got Factored"):
+        aninfonce_loss(view, view, Factored(np.eye(view.shape[1])), debias=0.1)
 
 
 TRANSFORMATIONS = {
@@ -877,12 +962,14 @@ def test_over_mesh_takes_a_mesh_with_explicit_axes() -> None:
 
 def test_over_mesh_refuses_what_it_can_not_spread() -> None:
     mesh = Mesh(np.array(jax.devices()[:4]), (AXIS,), axis_types=AUTO)
-    with pytest.raises(
-        TypeError, match="lp_loss can't be spread over a mesh: it takes no axis_name"
-    ):
-        over_mesh(lp_loss, mesh, AXIS)
+
+    def mine(view1: Array, view2: Array) -> LossOutput:
+        return aninfonce_loss(view1, view2, 1.0)
+
+    with pytest.raises(TypeError, match="mine can't be spread over a mesh: it takes no axis_name"):
+        over_mesh(mine, mesh, AXIS)
     with pytest.raises(TypeError, match="can't be spread"):
-        over_mesh(functools.partial(lp_loss, p=2), mesh, AXIS)
+        over_mesh(functools.partial(mine), mesh, AXIS)
     with pytest.raises(TypeError, match="loss must be a function, got str"):
         over_mesh("aninfonce", mesh, AXIS)
     with pytest.raises(TypeError, match=r"mesh must be a jax.sharding.Mesh, got list"):

@@ -1,0 +1,72 @@
+"""A penalty that keeps embeddings spread over the whole sphere."""
+
+import jax.numpy as jnp
+from jax import lax
+from jax.typing import ArrayLike
+
+from aninfonce_jax.losses import checks, similarity
+from aninfonce_jax.losses.plan import AxisName
+from aninfonce_jax.types import Array
+
+# Of exp(-t ‖a - b‖²): at two, points feel all others of the sphere, not only the nearest.
+_SHARPNESS = 2.0
+
+
+def spreading_penalty(
+    embeddings: ArrayLike, *, normalize: bool = True, axis_name: AxisName | None = None
+) -> Array:
+    """Returns log mean exp(-2 ‖a - b‖²) over pairs of embeddings, to be added early in training.
+
+    While Λ̂ is still small and alike for all outputs, a contrastive loss prefers functions of
+    the tightly held factors, their squares and products among them, to a factor that is held
+    loosely: that one is worth less until the others are known well. So early in training its
+    output is given away, and what took its place, often +√(1 - Σ others²), rarely leaves.
+    Embeddings in which one output follows from the others do not cover the sphere evenly, and
+    this penalty, the uniformity of Wang and Isola (2020), is smallest for those that do. At
+    the optimum they do, so it need not move the optimum; let its weight fall to zero all the
+    same, since in a finite batch it does:
+
+        weight = 3 * 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(2 * step / steps, 1)))
+        loss = out.loss + weight * an.spreading_penalty(view1)
+
+    It holds a matrix [batch, batch] of all pairs. On several devices, with `axis_name`, pairs
+    are those of all of them, and gradients are to be treated as those of the losses: see
+    `aninfonce_loss`.
+
+    Args:
+      embeddings: [batch, dim], at least two; on several devices, this one's own, equally many
+        on each.
+      normalize: whether embeddings are first scaled to unit length.
+      axis_name: the mapped axis, or axes, that the batch is spread over; None: it is all here.
+
+    Returns:
+      A scalar: 0 for embeddings that are all alike, and less the better they are spread; of
+      a large batch on the unit sphere, between -4 and 0.
+
+    Example:
+      >>> spread = jax.random.normal(jax.random.key(0), (256, 3))
+      >>> flat = spread * jnp.array([[1.0, 1.0, 0.1]])
+      >>> bool(an.spreading_penalty(flat) > an.spreading_penalty(spread))
+      True
+    """
+    points = checks.embeddings("embeddings", embeddings)
+    points = points.astype(jnp.promote_types(points.dtype, jnp.float32))
+    if normalize:
+        points = similarity.unit_norm(points)
+    others, devices, first = points, 1, jnp.int32(0)
+    if axis_name is not None:
+        others = lax.all_gather(points, axis_name, tiled=True)
+        devices = len(others) // len(points)
+        first = lax.axis_index(axis_name) * len(points)
+    if len(others) < 2:
+        raise ValueError(f"a penalty on pairs needs at least two embeddings, got {len(others)}")
+    squared = (
+        jnp.sum(jnp.square(points), axis=1)[:, None]
+        + jnp.sum(jnp.square(others), axis=1)[None]
+        - 2 * jnp.matmul(points, others.T, precision=lax.Precision.HIGHEST)
+    )
+    itself = jnp.arange(len(others))[None] == first + jnp.arange(len(points))[:, None]
+    total = jnp.sum(jnp.where(itself, 0.0, jnp.exp(-_SHARPNESS * squared)))
+    if axis_name is not None:
+        total = devices * lax.pmean(total, axis_name)
+    return jnp.log(total) - jnp.log(jnp.float32(len(others)) * (len(others) - 1))
