@@ -13,28 +13,48 @@ _SMALLEST_VIEW = 8
 
 def check(config: Config) -> None:
     """Raises ConfigError if the values of a run do not go together."""
-    match config.source:
-        case kinds.ProcessConfig() as process:
-            _check_process(process)
-            _check_concentration(process)
-            _require(
-                config.eval.samples >= 8 * process.dim,
-                f"eval.samples={config.eval.samples} is too few to score source.dim={process.dim} "
-                f"factors; use at least {8 * process.dim}",
-            )
+    source = config.source
+    if isinstance(source, kinds.AnchorsConfig):
+        _check_anchors(source)
+        _require(
+            config.eval.samples >= 8 * source.dim,
+            f"eval.samples={config.eval.samples} is too few to score source.dim={source.dim} "
+            f"factors; use at least {8 * source.dim}",
+        )
+    if isinstance(source, kinds.LatentsConfig):
+        _check_concentration("source.concentration", source.concentration, source)
+    if isinstance(source, kinds.ProcessesConfig):
+        for place, own in enumerate(source.members):
+            _check_concentration(f"source.members.{place}", own, source)
+    _check_ensemble(source, config.objective)
+    _check_negatives(source, config.objective)
+    if isinstance(source, kinds.ImageSetConfig):
+        _check_image_set(source, config)
+    match source:
         case kinds.ImagesConfig() as images:
             _check_images(images, config)
+        case kinds.DecoderConfig() | kinds.DecodedViewsConfig() as decoded:
+            _require(
+                decoded.decoder != "",
+                "source.decoder is empty; name the work directory of a VAE, or one for it to be "
+                "trained in",
+            )
     match config.encoder:
         case kinds.MLPConfig() as mlp:
             _check_mlp(mlp, config)
         case kinds.ResNetConfig() as resnet:
             _check_resnet(resnet, config)
+    for name, objective in _objectives(config).items():
+        _check_on_unit_sphere(name, objective)
     match config.objective:
-        case kinds.AnInfoNCEConfig(normalize=False, centring=centring):
+        case kinds.ElboConfig():
+            _check_elbo(config)
+        case kinds.VICRegConfig() | kinds.SIGRegConfig():
             _require(
-                centring == 0,
-                f"objective.centring={centring} is for embeddings on the sphere; set "
-                "objective.normalize=True, or objective.centring=0",
+                not isinstance(config.encoder, kinds.MLPConfig) or config.encoder.output == "none",
+                f"objective.kind={config.objective.kind!r} asks every output for a variance of 1, "
+                f"which encoder.output={getattr(config.encoder, 'output', '')!r} does not allow; "
+                "set encoder.output='none'",
             )
     _check_evaluation(config)
     _require(
@@ -80,10 +100,11 @@ def check_devices(config: Config, available: int, hosts: int = 1) -> int:
 
 def check_backend(config: Config, backend: str) -> None:
     """Raises ConfigError if a run asks for what its devices can't do."""
-    _require(
-        getattr(config.objective, "strategy", "") != "pallas" or backend == "tpu",
-        f"objective.strategy='pallas' is for TPU and this is a {backend}; use 'auto' or 'chunked'",
-    )
+    for name, objective in _objectives(config).items():
+        _require(
+            getattr(objective, "strategy", "") != "pallas" or backend == "tpu",
+            f"{name}.strategy='pallas' is for TPU and this is a {backend}; use 'auto' or 'chunked'",
+        )
 
 
 def _require(condition: bool, message: str) -> None:
@@ -112,17 +133,18 @@ def _check_evaluation(config: Config) -> None:
 
 def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
     _require(
-        mlp.dim > 0 or isinstance(config.source, kinds.ProcessConfig),
+        mlp.dim > 0 or isinstance(config.source, kinds.AnchorsConfig),
         f"encoder.dim=0 means the number of latent factors, which source.kind="
         f"{config.source.kind!r} does not tell; set encoder.dim",
     )
-    _require(
-        not getattr(config.objective, "normalize", False) or mlp.output in ("sphere", "none"),
-        f"objective.normalize=True would undo encoder.output={mlp.output!r}; "
-        "set objective.normalize=False or encoder.output='sphere'",
-    )
+    for name, objective in _objectives(config).items():
+        _require(
+            not getattr(objective, "normalize", False) or mlp.output in ("sphere", "none"),
+            f"{name}.normalize=True would undo encoder.output={mlp.output!r}; "
+            f"set {name}.normalize=False or encoder.output='sphere'",
+        )
     if isinstance(config.objective, kinds.SupervisedConfig) and isinstance(
-        config.source, kinds.ProcessConfig
+        config.source, kinds.AnchorsConfig
     ):
         _require(
             mlp.dim in (0, config.source.dim),
@@ -131,9 +153,107 @@ def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
         )
 
 
-def _check_resnet(resnet: kinds.ResNetConfig, config: Config) -> None:
+def _objectives(config: Config) -> dict[str, kinds.ObjectiveConfig]:
+    """Returns the objective or, of an ensemble, those of its members, by dotted name."""
+    match config.objective:
+        case kinds.EnsembleConfig(members=members):
+            return {f"objective.members.{place}": own for place, own in enumerate(members)}
+        case objective:
+            return {"objective": objective}
+
+
+def _check_ensemble(source: kinds.SourceConfig, objective: kinds.ObjectiveConfig) -> None:
+    """Checks that each member has both pairs and an objective."""
+    is_ensemble = isinstance(objective, kinds.EnsembleConfig)
+    _require(
+        isinstance(source, kinds.EnsembleSourceConfig) == is_ensemble,
+        f"objective.kind={objective.kind!r} with source.kind={source.kind!r}: the members of an "
+        "ensemble have their pairs from source.kind='processes' or 'image_ensemble' and their "
+        "losses from objective.kind='ensemble'; set both or neither",
+    )
+    if not isinstance(source, kinds.EnsembleSourceConfig):
+        return
+    assert isinstance(objective, kinds.EnsembleConfig)
+    _require(
+        len(source.members) == len(objective.members) > 0,
+        f"an ensemble has as many members in source.members as in objective.members, and at least "
+        f"one; got {len(source.members)} and {len(objective.members)}",
+    )
+    _require(
+        len(objective.weights) in (0, len(objective.members)),
+        f"objective.weights has one for each of the {len(objective.members)} members, or none; got "
+        f"{len(objective.weights)}",
+    )
+
+
+def _check_negatives(source: kinds.SourceConfig, objective: kinds.ObjectiveConfig) -> None:
+    """Checks that an anchor's own negatives are both drawn and used, and leave a minimum."""
+    draws = isinstance(source, kinds.ProcessWithNegativesConfig)
+    uses = isinstance(objective, kinds.HardNegativesConfig)
+    _require(
+        draws == uses,
+        f"objective.kind={objective.kind!r} with source.kind={source.kind!r}: negatives of an "
+        "anchor's own are drawn by source.kind='process_with_negatives' and used by objective.kind="
+        "'hard_negatives'; set both or neither",
+    )
+    if not isinstance(source, kinds.ProcessWithNegativesConfig):
+        return
+    plus, minus = source.concentration.of_factors(source.dim), source.own_concentration
+    _require(
+        len(minus) in (1, source.dim),
+        f"source.own_concentration needs one Λ⁻ for all, or one for each of source.dim={source.dim}"
+        f" factors, got {len(minus)}",
+    )
+    _require(
+        len(minus) == 1 or source.conditional != "vmf",
+        f"source.conditional='vmf' has one concentration for all factors; give "
+        f"source.own_concentration one value, got {len(minus)}",
+    )
+    minus = minus * source.dim if len(minus) == 1 else minus
+    for place, (high, low) in enumerate(zip(plus, minus, strict=True), start=1):
+        _require(
+            as_float32(low) < as_float32(high),
+            f"source.own_concentration is {low} for factor {place}, whose Λ is {high:g}: the loss "
+            f"is smallest at their difference, Λ - Λ⁻ = {high - low:g}, which must be positive; "
+            "lower Λ⁻",
+        )
+
+
+def _check_on_unit_sphere(name: str, objective: kinds.ObjectiveConfig) -> None:
+    """Checks that what is defined on the unit sphere alone is not asked for elsewhere."""
+    if getattr(objective, "normalize", True):
+        return
+    for key in ("centring", "spreading", "keeping", "debias"):
+        value = getattr(objective, key, 0.0)
+        _require(
+            value == 0,
+            f"{name}.{key}={value} is for embeddings on the sphere; set {name}.normalize=True, or "
+            f"{name}.{key}=0",
+        )
+
+
+def _check_elbo(config: Config) -> None:
     _require(
         isinstance(config.source, kinds.ImagesConfig),
+        f"objective.kind='elbo' models the pixels of images, and source.kind="
+        f"{config.source.kind!r} gives none; use source.kind='images'",
+    )
+    encoder = config.encoder
+    _require(
+        isinstance(encoder, kinds.MLPConfig) and encoder.output == "none",
+        "objective.kind='elbo' takes means and variances as they come out of an MLP; use "
+        "encoder.kind='mlp' with encoder.output='none'",
+    )
+    _require(
+        encoder.dim % 2 == 0,
+        f"objective.kind='elbo' takes a mean and a variance for each latent; encoder.dim="
+        f"{encoder.dim} must be even",
+    )
+
+
+def _check_resnet(resnet: kinds.ResNetConfig, config: Config) -> None:
+    _require(
+        isinstance(config.source, kinds.ImageSetConfig),
         f"encoder.kind={resnet.kind!r} takes images, and source.kind={config.source.kind!r} gives "
         "none; use encoder.kind='mlp', or source.kind='images'",
     )
@@ -150,6 +270,14 @@ def _check_images(images: kinds.ImagesConfig, config: Config) -> None:
         "the class readouts are the supervised scores here",
     )
     _require(
+        images.view_size == 0 or images.view_size >= _SMALLEST_VIEW,
+        f"source.view_size={images.view_size} is too small to train on; use 0 or at least "
+        f"{_SMALLEST_VIEW}",
+    )
+
+
+def _check_image_set(images: kinds.ImageSetConfig, config: Config) -> None:
+    _require(
         images.folder != "",
         f"source.folder is empty; say where {images.dataset} is with --config.source.folder=DIR",
     )
@@ -157,59 +285,57 @@ def _check_images(images: kinds.ImagesConfig, config: Config) -> None:
         config.eval.train_examples != 1,
         "eval.train_examples=1 leaves nothing to choose a penalty on; raise it, or use 0 for all",
     )
-    _require(
-        images.view_size == 0 or images.view_size >= _SMALLEST_VIEW,
-        f"source.view_size={images.view_size} is too small to train on; use 0 or at least "
-        f"{_SMALLEST_VIEW}",
-    )
 
 
-def _check_process(process: kinds.ProcessConfig) -> None:
-    on_sphere = process.space == "sphere"
+def _check_anchors(anchors: kinds.AnchorsConfig) -> None:
     _require(
-        not on_sphere or process.dim >= 2,
-        f"a sphere needs source.dim of at least 2, got {process.dim}",
+        anchors.space != "sphere" or anchors.dim >= 2,
+        f"a sphere needs source.dim of at least 2, got {anchors.dim}",
     )
     _require(
-        as_float32(process.box_low) < as_float32(process.box_high),
-        f"source.box_low={process.box_low} must be below source.box_high={process.box_high}, "
+        as_float32(anchors.box_low) < as_float32(anchors.box_high),
+        f"source.box_low={anchors.box_low} must be below source.box_high={anchors.box_high}, "
         "also in float32",
     )
-    for role, kind in (("marginal", process.marginal), ("conditional", process.conditional)):
-        _require(
-            on_sphere or kind not in ("anisotropic", "vmf"),
-            f"source.{role}={kind!r} is defined on the sphere, got source.space="
-            f"{process.space!r}; use a normal, laplace or generalized_normal there",
-        )
-    layout = process.concentration.layout
+    _check_on_sphere("marginal", anchors.marginal, anchors)
     _require(
-        process.conditional != "vmf" or layout == "constant",
-        "source.conditional='vmf' has one concentration for all factors; set "
-        f"source.concentration.layout='constant', got {layout!r}",
-    )
-    _require(
-        process.space != "real" or process.marginal != "uniform",
+        anchors.space != "real" or anchors.marginal != "uniform",
         "source.marginal='uniform' does not exist on source.space='real'; use normal or laplace",
     )
 
 
-def _check_concentration(process: kinds.ProcessConfig) -> None:
-    concentration = process.concentration
+def _check_on_sphere(role: str, kind: str, anchors: kinds.AnchorsConfig) -> None:
+    _require(
+        anchors.space == "sphere" or kind not in ("anisotropic", "vmf"),
+        f"source.{role}={kind!r} is defined on the sphere, got source.space="
+        f"{anchors.space!r}; use a normal, laplace or generalized_normal there",
+    )
+
+
+def _check_concentration(
+    name: str, concentration: kinds.ConcentrationConfig, process: kinds.FamilyConfig
+) -> None:
+    """Checks a Λ, and that the family of the positives can have it."""
+    _check_on_sphere("conditional", process.conditional, process)
+    _require(
+        process.conditional != "vmf" or concentration.layout == "constant",
+        "source.conditional='vmf' has one concentration for all factors; set "
+        f"{name}.layout='constant', got {concentration.layout!r}",
+    )
     _require(
         concentration.low <= concentration.high,
-        f"source.concentration.low={concentration.low} must not exceed "
-        f"source.concentration.high={concentration.high}",
+        f"{name}.low={concentration.low} must not exceed {name}.high={concentration.high}",
     )
     if concentration.layout == "explicit":
         values = concentration.values
         _require(
             len(values) == process.dim,
-            f"source.concentration.values needs one Λ for each of source.dim={process.dim} "
+            f"{name}.values needs one Λ for each of source.dim={process.dim} "
             f"factors, got {len(values)}",
         )
     else:
         _require(
             not concentration.values,
-            "source.concentration.values is only read with source.concentration.layout="
-            f"'explicit', got layout {concentration.layout!r}",
+            f"{name}.values is only read with {name}.layout='explicit', got layout "
+            f"{concentration.layout!r}",
         )

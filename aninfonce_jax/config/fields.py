@@ -43,6 +43,7 @@ RATE = Range(0, 1e38, why="float32 ends there")
 SHARE = Range(0, 1)
 DECAY = Range(0, 1, below=True)
 LAYERS = 100
+MEMBERS = 64
 SIDE = count(8, 2**14, "more pixels than any image has")
 
 

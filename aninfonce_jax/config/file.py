@@ -6,7 +6,7 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
@@ -18,6 +18,24 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _INSTALLED_CONFIGS, _CLONED_CONFIGS = _PACKAGE / "configs", _PACKAGE.parent / "configs"
 _SHIPPED_CONFIGS = _INSTALLED_CONFIGS if _INSTALLED_CONFIGS.is_dir() else _CLONED_CONFIGS
 _MOST_BYTES = 2**20
+
+
+class _Duty(NamedTuple):
+    """What a function of a file returns: in a word, as a type, and what it is for."""
+
+    word: str
+    type: str
+    meaning: str
+
+
+_DUTIES = {
+    "get_config": _Duty("a config", "a ConfigDict", "which returns the config"),
+    "sweep": _Duty(
+        "a sweep",
+        "a dictionary",
+        "which says what to vary: {'grid': {'source.dim': (10, 20)}, 'seeds': (0, 1)}",
+    ),
+}
 
 
 def split_variant(name: str) -> tuple[str, str | None]:
@@ -39,31 +57,41 @@ def load_config(name: str) -> Mapping[str, Any]:
     Raises:
       ConfigError: if there is no such file, or it does not make a config.
     """
+    return _load(name, "get_config")
+
+
+def load_sweep(name: str) -> Mapping[str, Any]:
+    """Returns what sweep() of FILE[:VARIANT] returns; raises as `load_config`."""
+    return _load(name, "sweep")
+
+
+def _load(name: str, function: str) -> Mapping[str, Any]:
+    """Returns the mapping that a function of FILE[:VARIANT] returns."""
     file, variant = split_variant(name)
-    path = _find(file)
+    path, duty = _find(file), _DUTIES[function]
     spec = importlib.util.spec_from_file_location("config_file", path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"config file {shown(file)} must be a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        config = _call(module, variant)
+        values = _call(module, variant, function)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error}") from error
     except KeyboardInterrupt:  # of the user, as far as one can tell
         raise
     except SystemExit as error:
         raise ConfigError(
-            f"{file} calls sys.exit({shown(error.code)}); it must return a config, or raise an "
+            f"{file} calls sys.exit({shown(error.code)}); it must return {duty.word}, or raise an "
             "error that says why not"
         ) from error
     except BaseException as error:  # whatever a file does, its user gets a line
         raise ConfigError(
             f"{file} failed to load: {type(error).__name__}: {_message(error)}"
         ) from error
-    if not isinstance(config, Mapping | ConfigDict):
-        raise ConfigError(f"{file}: get_config() must return a ConfigDict, got {shown(config)}")
-    return config
+    if not isinstance(values, Mapping | ConfigDict):
+        raise ConfigError(f"{file}: {function}() must return {duty.type}, got {shown(values)}")
+    return values
 
 
 def _find(file: str) -> Path:
@@ -100,16 +128,16 @@ def _find(file: str) -> Path:
     )
 
 
-def _call(module: Any, variant: str | None) -> Any:
-    function = getattr(module, "get_config", None)
+def _call(module: Any, variant: str | None, name: str) -> Any:
+    function = getattr(module, name, None)
     if not callable(function):
-        raise ConfigError("it must define get_config(), which returns the config")
+        raise ConfigError(f"it must define {name}(), {_DUTIES[name].meaning}")
     arguments = () if variant is None else (variant,)
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
         expected = "no variant" if variant is not None else "a variant: FILE:VARIANT"
-        raise ConfigError(f"get_config{inspect.signature(function)} takes {expected}") from error
+        raise ConfigError(f"{name}{inspect.signature(function)} takes {expected}") from error
     return function(*arguments)
 
 

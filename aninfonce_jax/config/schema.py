@@ -1,6 +1,6 @@
 """A run's configuration: its sections, each field with its default, its meaning and its range.
 
-The sections with a `kind` are in `kinds.py`.
+The sections with a `kind` are in `kinds`.
 """
 
 import dataclasses
@@ -34,6 +34,9 @@ class TrainConfig:
     """The training loop."""
 
     steps: int = field(3000, "optimiser steps", count(1))
+    start_from: str = field(
+        "", "work directory of another run, whose parameters this one starts with; empty: none"
+    )
     batch_size: int = field(1000, "positive pairs per step, over all devices", count(2))
     steps_per_dispatch: int = field(50, "steps compiled into one call to the device", count(1))
     microbatches: int = field(

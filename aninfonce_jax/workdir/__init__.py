@@ -3,7 +3,11 @@
     config.json     the resolved config, its hash, the command that repeats the run
     metrics.jsonl   a row for every logging interval and evaluation (remote: in several parts)
     eval.json       the last evaluation in full
+    diagnosis.json  which assumptions the run's pairs break, and diagnosis.html
+    compile.json    what a run would take elsewhere, and compile.html
     checkpoints/ tensorboard/ figures/ report.html table1.csv table1.json
+
+The folder of a sweep has `sweep.json`, `sweep.csv`, `sweep.html` and `logs/`, and its runs below.
 
 `config.json` and `eval.json` carry a digest of all they hold, so that a file which was edited
 or damaged is noticed. `eval.json` names the config that it belongs to and the rows of
@@ -15,17 +19,26 @@ It may be remote, `gs://bucket/folder`: `locate` makes the path, and all here ta
 Nothing here trains, scores or draws, and jax is not imported.
 """
 
+from aninfonce_jax.workdir.compile_file import read_forecasts, write_forecasts
 from aninfonce_jax.workdir.config_file import (
     SavedConfig,
     check_claim,
     check_same,
     claim,
     claimed,
+    is_made_in_code,
     read_config,
     read_saved,
     write_config,
 )
-from aninfonce_jax.workdir.entries import check_entries, find_runs
+from aninfonce_jax.workdir.diagnosis_file import read_diagnosis, write_diagnosis
+from aninfonce_jax.workdir.entries import (
+    check_entries,
+    find_runs,
+    has_checkpoint,
+    has_config,
+    is_sweep,
+)
 from aninfonce_jax.workdir.eval_file import (
     Evaluation,
     check_metrics,
@@ -35,18 +48,22 @@ from aninfonce_jax.workdir.eval_file import (
 )
 from aninfonce_jax.workdir.holding import check_held, hold, hold_report
 from aninfonce_jax.workdir.metrics_file import (
+    ROW_KEYS,
+    Split,
     digest_rows,
     encode_row,
+    make_row,
     read_metrics,
     restore_metrics,
+    rows_of,
 )
 from aninfonce_jax.workdir.metrics_parts import RowFile, open_rows
 from aninfonce_jax.workdir.names import (
     CHECKPOINT_FOLDER,
-    COMPILE_FILE,
     COMPILE_LOG,
     COMPILE_PAGE,
     CONFIG_FILE,
+    DIAGNOSIS_PAGE,
     EVAL_FILE,
     FIGURES_FOLDER,
     FINISHED_SAVE,
@@ -62,6 +79,9 @@ from aninfonce_jax.workdir.names import (
     REPORT_LOCK_FILE,
     SEAL_FILE,
     STATE_FOLDER,
+    SUBMITTED_FOLDER,
+    SWEEP_CSV_FILE,
+    SWEEP_PAGE,
     TABLE_CSV_FILE,
     TABLE_JSON_FILE,
     TENSORBOARD_FOLDER,
@@ -69,18 +89,30 @@ from aninfonce_jax.workdir.names import (
     WorkdirError,
     locate,
 )
-from aninfonce_jax.workdir.seals import FORMAT
+from aninfonce_jax.workdir.sweep_file import (
+    FAILED,
+    FINISHED,
+    STOPPED,
+    WAITING,
+    Status,
+    SweepPoint,
+    SweepRecord,
+    read_sweep,
+    sweep_log,
+    write_sweep,
+)
 
 __all__ = [
     "CHECKPOINT_FOLDER",
-    "COMPILE_FILE",
     "COMPILE_LOG",
     "COMPILE_PAGE",
     "CONFIG_FILE",
+    "DIAGNOSIS_PAGE",
     "EVAL_FILE",
+    "FAILED",
     "FIGURES_FOLDER",
+    "FINISHED",
     "FINISHED_SAVE",
-    "FORMAT",
     "INTERRUPTED_SAVE",
     "LOCK_FILE",
     "MADE_IN_CODE",
@@ -91,15 +123,25 @@ __all__ = [
     "RECORD_FOLDER",
     "REPORT_FILE",
     "REPORT_LOCK_FILE",
+    "ROW_KEYS",
     "SEAL_FILE",
     "STATE_FOLDER",
+    "STOPPED",
+    "SUBMITTED_FOLDER",
+    "SWEEP_CSV_FILE",
+    "SWEEP_PAGE",
     "TABLE_CSV_FILE",
     "TABLE_JSON_FILE",
     "TENSORBOARD_FOLDER",
+    "WAITING",
     "Evaluation",
     "Row",
     "RowFile",
     "SavedConfig",
+    "Split",
+    "Status",
+    "SweepPoint",
+    "SweepRecord",
     "WorkdirError",
     "check_claim",
     "check_entries",
@@ -111,16 +153,29 @@ __all__ = [
     "digest_rows",
     "encode_row",
     "find_runs",
+    "has_checkpoint",
+    "has_config",
     "hold",
     "hold_report",
+    "is_made_in_code",
+    "is_sweep",
     "locate",
+    "make_row",
     "open_rows",
     "read_config",
+    "read_diagnosis",
     "read_eval",
+    "read_forecasts",
     "read_metrics",
     "read_saved",
+    "read_sweep",
     "restore_metrics",
+    "rows_of",
+    "sweep_log",
     "undo_eval",
     "write_config",
+    "write_diagnosis",
     "write_eval",
+    "write_forecasts",
+    "write_sweep",
 ]

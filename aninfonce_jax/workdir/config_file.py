@@ -218,10 +218,15 @@ _PUT_BACK = (
 )
 
 
+def is_made_in_code(values: Mapping[str, Any]) -> bool:
+    """Returns whether the values of a saved config describe an experiment without a config."""
+    return values.get("made_by") == MADE_IN_CODE
+
+
 def read_config(folder: AnyPath) -> Config:
     """Returns the config of the run in `folder`; raises as `read_saved`."""
     saved = read_saved(folder)
-    if saved.values.get("made_by") == MADE_IN_CODE:
+    if is_made_in_code(saved.values):
         raise WorkdirError(
             f"{folder} holds an experiment that was made in code, not by a config; evaluate it "
             "there: an.evaluate(experiment, workdir)"

@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from aninfonce_jax.files import is_there
 from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.workdir.names import (
+    CHECKPOINT_FOLDER,
     CONFIG_FILE,
     FIGURE_ENDINGS,
     FIGURES_FOLDER,
     FILES,
     FOLDERS,
+    SWEEP_FILE,
     TRACES,
     WorkdirError,
     reading,
@@ -35,6 +37,27 @@ def find_runs(folders: Iterable[AnyPath]) -> list[AnyPath]:
             raise WorkdirError(f"{folder} holds no run: no {CONFIG_FILE} in it or one level below")
         found += runs
     return found
+
+
+def has_config(folder: AnyPath) -> bool:
+    """Returns whether a run has written its config into a folder."""
+    return (folder / CONFIG_FILE).exists()
+
+
+def has_checkpoint(folder: AnyPath, step: int | None = None) -> bool:
+    """Returns whether a run has saved its state: at a step, or at any."""
+    checkpoints = folder / CHECKPOINT_FOLDER
+    return checkpoints.exists() if step is None else (checkpoints / str(step)).is_dir()
+
+
+def is_sweep(folder: AnyPath) -> bool:
+    """Returns whether a folder holds the runs of a sweep.
+
+    Raises:
+      WorkdirError: if the folder can't be read.
+    """
+    with reading(folder):
+        return (folder / SWEEP_FILE).exists()
 
 
 def _is_run(folder: AnyPath) -> bool:

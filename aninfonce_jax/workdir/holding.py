@@ -20,11 +20,15 @@ _leases: dict[AnyPath, lease.Lease] = {}
 
 
 @contextlib.contextmanager
-def hold(*folders: AnyPath) -> Iterator[None]:
+def hold(*folders: AnyPath, patience: float = 0.0) -> Iterator[None]:
     """Keeps other processes from changing these work directories; makes them if need be.
 
     A folder that the same thread holds already is left to its holder. Folders that were made
     and stayed empty are removed again.
+
+    Args:
+      *folders: which.
+      patience: how many seconds to wait for others who hold one.
 
     Raises:
       WorkdirError: another process holds one, or it can't be written.
@@ -33,7 +37,7 @@ def hold(*folders: AnyPath) -> Iterator[None]:
         for folder in folders:
             with writing(folder):
                 stack.enter_context(
-                    _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir")
+                    _hold(folder / LOCK_FILE, "wait for it, or choose another --workdir", patience)
                 )
         yield
 

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from aninfonce_jax.files import FileError, is_there, parse_json, write_bytes
 from aninfonce_jax.remote import AnyPath
@@ -15,6 +15,21 @@ from aninfonce_jax.workdir.metrics_parts import (
     write_whole,
 )
 from aninfonce_jax.workdir.names import METRICS_FILE, Row, reading
+
+# What a row is of: a logging interval of training, or an evaluation.
+Split = Literal["train", "eval"]
+_STEP, _SPLIT = "step", "split"
+ROW_KEYS = frozenset({_STEP, _SPLIT})
+
+
+def make_row(step: int, split: Split, values: Row) -> dict[str, Any]:
+    """Returns a row of what was measured at a step."""
+    return {_STEP: step, _SPLIT: split, **values}
+
+
+def rows_of(rows: Sequence[Row], split: Split) -> list[Row]:
+    """Returns the rows of one split, in their order."""
+    return [row for row in rows if row.get(_SPLIT) == split]
 
 
 def encode_row(row: Row) -> str:

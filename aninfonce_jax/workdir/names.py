@@ -24,6 +24,11 @@ PREVIEW_FILE = "preview.png"
 COMPILE_FILE = "compile.json"
 COMPILE_PAGE = "compile.html"
 COMPILE_LOG = "compile.log"
+DIAGNOSIS_FILE = "diagnosis.json"
+DIAGNOSIS_PAGE = "diagnosis.html"
+SWEEP_FILE = "sweep.json"
+SWEEP_PAGE = "sweep.html"
+SWEEP_CSV_FILE = "sweep.csv"
 LOCK_FILE = "lock"
 REPORT_LOCK_FILE = "report.lock"
 CHECKPOINT_FOLDER = "checkpoints"
@@ -31,6 +36,10 @@ TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
 FIGURE_ENDINGS = (".png", ".svg")
 PROFILE_FOLDER = "profile"
+# Of a sweep: what its runs print, and what is sent to a cluster.
+LOGS_FOLDER = "logs"
+LOG_ENDING = ".log"
+SUBMITTED_FOLDER = "submitted"
 # In a checkpoint: its arrays, what is kept beside them, and the digests of all its files.
 STATE_FOLDER = "state"
 RECORD_FOLDER = "record"
@@ -53,6 +62,8 @@ FILES = (
     REPORT_FILE,
     TABLE_CSV_FILE,
     TABLE_JSON_FILE,
+    DIAGNOSIS_FILE,
+    DIAGNOSIS_PAGE,
     LOCK_FILE,
     REPORT_LOCK_FILE,
 )

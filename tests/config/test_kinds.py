@@ -32,8 +32,41 @@ STRANGE = [
 # What makes a run of each kind valid.
 NEEDED = {
     "images": {"source.folder": "x", "encoder.dim": 3},
+    "decode": {"source.folder": "x"},
+    "elbo": {
+        "source.kind": "images",
+        "source.folder": "x",
+        "encoder.dim": 4,
+        "encoder.output": "none",
+    },
+    "processes": {
+        "objective.kind": "ensemble",
+        "objective.members.0.kind": "aninfonce",
+        "source.members.0.layout": "linear",
+    },
+    "image_ensemble": {
+        "source.folder": "x",
+        "encoder.dim": 3,
+        "objective.kind": "ensemble",
+        "objective.members.0.kind": "infonce",
+        "source.members.0.augment": "crop_only",
+    },
+    "ensemble": {
+        "objective.members.0.kind": "lp",
+        "source.kind": "processes",
+        "source.members.0.layout": "linear",
+    },
+    "process_with_negatives": {"objective.kind": "hard_negatives"},
+    "hard_negatives": {"source.kind": "process_with_negatives"},
+    "vicreg": {"encoder.output": "none"},
+    "sigreg": {"encoder.output": "none"},
     "resnet": {"source.kind": "images", "source.folder": "x", "optimizer.kind": "adam"},
 }
+
+
+def needed_by(kind):
+    """What makes a run of a kind valid, or of kinds whose names begin alike."""
+    return NEEDED.get(kind, NEEDED.get(kind[:6], {}))
 
 
 def message(function, *args):
@@ -81,7 +114,7 @@ def test_every_kind_has_its_defaults_and_takes_all_its_keys(section, kind):
     config = config_lib.default_config(**{section: kind})
     assert config[section].kind == kind
     assert set(config[section]) == {"kind", *KEYS[section][kind]}
-    needed = NEEDED.get(kind[:6], {})
+    needed = needed_by(kind)
     (run,) = config_lib.resolve(config, needed).runs.values()
     assert config_lib.from_dict(config_lib.to_dict(run)) == run
     assert getattr(config_lib.defaults_like(run), section).kind == kind
@@ -178,6 +211,13 @@ def test_a_comparison_may_hold_the_keys_of_every_compared_kind():
         assert set(config_lib.to_dict(run)["objective"]) == {"kind", *KEYS["objective"][kind]}
 
 
+@pytest.mark.parametrize("kind", ["vicreg", "sigreg"])
+def test_a_sphere_has_no_room_for_a_variance_of_one_in_every_output(kind):
+    text = message(config_lib.runs_of, {"objective": {"kind": kind}})
+    assert f"objective.kind='{kind}' asks every output for a variance of 1" in text
+    assert text.endswith("set encoder.output='none'")
+
+
 @pytest.mark.parametrize("kinds", [("infonce",), ("infonce", "aninfonce")])
 def test_a_key_that_no_compared_kind_uses_is_refused(kinds):
     values = {"compare": kinds, "objective": {"exponent": 3.0}}
@@ -224,7 +264,7 @@ OTHER_VALUES = {"readout_strength": "drawn", "readout_context": "augmented"}
 @pytest.mark.parametrize("field", dataclasses.fields(EvalConfig), ids=lambda field: field.name)
 def test_a_key_of_the_evaluation_needs_what_the_source_knows(kind, field):
     needs = field.metadata["needs"]
-    flags = {"source.kind": kind} | NEEDED.get(kind, {})
+    flags = {"source.kind": kind} | needed_by(kind)
     name = f"eval.{field.name}"
     value = OTHER_VALUES.get(field.name) or field.default + 100
     # The default is what a config that says nothing has.
