@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax.data.augment_spec import JITTER_STEPS, OPERATIONS, AugmentSpec
-from aninfonce_jax.types import Array
+from aninfonce_jax.types import Array, register_dataclass
 
 _ORDERS = np.array(list(itertools.permutations(range(len(JITTER_STEPS)))), np.int32)
 # What one uniform number each is drawn for; then come the attempts at a crop's shape.
@@ -23,7 +23,7 @@ _ATTEMPTS = 10
 _ROUNDING = 1e-5
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class AugmentParams:
     """What is done to each sample of a batch, [batch] each unless stated.
@@ -86,7 +86,7 @@ def neutral_params(shape: int | tuple[int, ...]) -> AugmentParams:
     Args:
       shape: the batch size, or () for the parameters of a single sample.
     """
-    axes = (shape,) if isinstance(shape, int) else shape
+    axes = shape if isinstance(shape, tuple) else (shape,)  # which may be symbolic
     no, one = jnp.zeros(axes, bool), jnp.ones(axes, jnp.float32)
     whole, order = np.array([0, 0, 1, 1], np.float32), _ORDERS[0]
     return AugmentParams(

@@ -131,6 +131,7 @@ PRESETS: Mapping[str, AugmentSpec] = MappingProxyType(
             jitter_probability=0.8,
             grey_probability=0.2,
         ),
+        "crop_and_blur": AugmentSpec(crop_probability=1.0, scale=(0.2, 1.0), blur_probability=0.5),
         "crop_only": AugmentSpec(crop_probability=1.0, scale=(0.2, 1.0)),
         "jitter_only": dataclasses.replace(_CIFAR_JITTER, jitter_probability=0.8),
         "none": AugmentSpec(),

@@ -9,6 +9,7 @@ import numpy as np
 
 from aninfonce_jax.cli import printable
 from aninfonce_jax.data import raw_files
+from aninfonce_jax.data.causal3dident import Causal3DIdent
 from aninfonce_jax.data.headers import MAX_FILE_BYTES
 from aninfonce_jax.data.source import DataError, Example, ImageSource, check_folder, read_file
 from aninfonce_jax.data.tfds_source import TfdsSource, open_builder
@@ -30,6 +31,7 @@ _TFDS_PREFIX = "tfds:"
 _OPENERS: dict[str, Callable[[Path, str], ImageSource]] = {
     "mnist": raw_files.Mnist,
     "cifar10": raw_files.Cifar10,
+    "causal3dident": Causal3DIdent,
     "folder": lambda folder, split: ImageFolder(folder, split),
 }
 
@@ -38,7 +40,7 @@ def open_dataset(name: str, folder: str | os.PathLike[str], split: str) -> Image
     """Opens one split of a data set.
 
     Args:
-      name: "mnist" or "cifar10" for the official files; "folder" for
+      name: "mnist", "cifar10" or "causal3dident" for the official files; "folder" for
         <split>/<class>/*.JPEG; "tfds:NAME" or "tfds:NAME:VERSION" for a data set in TFDS's
         format, stored as ArrayRecord, which `python -m aninfonce_jax.prepare` writes.
       folder: where it is; for TFDS, its data_dir.

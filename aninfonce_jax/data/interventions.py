@@ -38,6 +38,8 @@ Context = Literal["clean", "augmented"]
 # The five that the paper reads out and averages.
 AVERAGED = ("grey", "brightness", "contrast", "hue", "saturation")
 READOUTS = (*AVERAGED, "crop", "blur")
+# Those that images without colour can show.
+GREY_READOUTS = ("brightness", "contrast", "crop", "blur")
 # Of each readout: the operation it belongs to, that one's flag, and the field that differs.
 _FIELDS = {
     "grey": ("grey", "greyed", "greyed"),

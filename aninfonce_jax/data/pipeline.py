@@ -19,7 +19,6 @@ from typing import Any, Self
 
 import cv2
 import grain  # type: ignore[import-untyped]
-import jax
 import numpy as np
 from absl import flags
 
@@ -28,7 +27,7 @@ from aninfonce_jax.data.loaders import EvaluationLoader, Loaded, Threads, Traini
 from aninfonce_jax.data.order import ShuffledOrder
 from aninfonce_jax.data.source import DataError, ImageSource
 from aninfonce_jax.placement import Rows
-from aninfonce_jax.types import Array
+from aninfonce_jax.types import Array, register_dataclass
 
 # Of a training stream, in batches; 60 years at one per second.
 _ENDLESS = 2**31 - 1
@@ -37,7 +36,7 @@ _SHARED_MEMORY = Path("/dev/shm")
 _DEAD_WORKER = "was terminated unexpectedly"
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ImageBatch:
     """One batch, or one host's rows of it.

@@ -112,6 +112,12 @@ def remark_of(source: ImageSource) -> str:
     return getattr(source, "remark", "")
 
 
+def factors_of(source: ImageSource) -> np.ndarray | None:
+    """Returns what is known of how each image was made, [examples, factors]; None: nothing."""
+    found: np.ndarray | None = getattr(source, "factors", None)
+    return found
+
+
 def fingerprint_of(source: ImageSource) -> str:
     """Returns what tells a source from others: its size, and a digest of classes and examples.
 
@@ -156,6 +162,8 @@ class Subset:
         self.class_names = source.class_names
         self._source = source
         self._indices = np.asarray(indices, np.int64)
+        factors = factors_of(source)
+        self.factors = None if factors is None else factors[self._indices]
 
     def __len__(self) -> int:
         return len(self._indices)

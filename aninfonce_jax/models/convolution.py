@@ -4,7 +4,9 @@ Which form is taken is decided when a program is lowered, for the platform it is
 TPUs and GPUs get XLA's own operations, also where a CPU compiles for them.
 """
 
-from collections.abc import Callable, Sequence
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import flax.linen as nn
@@ -17,6 +19,29 @@ from aninfonce_jax.types import Array
 # Up to this height and width of the result, one matrix product is the faster convolution.
 SMALL_MAP = 2
 _NUMBERS = ("NHWC", "HWIO", "NHWC")
+
+
+# Whether XLA's own operations are taken on every platform.
+_is_portable: contextvars.ContextVar[bool] = contextvars.ContextVar("portable", default=False)
+
+
+@contextlib.contextmanager
+def portable() -> Iterator[None]:
+    """What is traced within it is the same on every platform, for converters that ask for that."""
+    token = _is_portable.set(True)
+    try:
+        yield
+    finally:
+        _is_portable.reset(token)
+
+
+def _by_platform(
+    *operands: Array, cpu: Callable[..., Array], default: Callable[..., Array]
+) -> Array:
+    if _is_portable.get():
+        return default(*operands)
+    found: Array = lax.platform_dependent(*operands, cpu=cpu, default=default)
+    return found
 
 
 def convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
@@ -41,7 +66,7 @@ def convolve(x: Array, kernel: Array, stride: int = 1) -> Array:
     def native(x: Array, kernel: Array) -> Array:
         return _convolve(x, kernel, stride)
 
-    return lax.platform_dependent(x, kernel, cpu=product, default=native)
+    return _by_platform(x, kernel, cpu=product, default=native)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2,))
@@ -84,7 +109,7 @@ def input_gradient(x: Array, gradient: Array, kernel: Array, stride: int) -> Arr
 
     if max(sizes) > SMALL_MAP:
         return native(gradient, kernel)
-    return lax.platform_dependent(gradient, kernel, cpu=product, default=native)
+    return _by_platform(gradient, kernel, cpu=product, default=native)
 
 
 def _native_input_gradient(x: Array, gradient: Array, kernel: Array, stride: int) -> Array:
@@ -157,7 +182,7 @@ def max_pool(x: Array) -> Array:
     Returns:
       Maps [batch, ceil(height / 2), ceil(width / 2), channels].
     """
-    return lax.platform_dependent(x, cpu=_max_pool_by_slices, default=_max_pool)
+    return _by_platform(x, cpu=_max_pool_by_slices, default=_max_pool)
 
 
 def _max_pool(x: Array) -> Array:

@@ -91,6 +91,11 @@ class LinenEncoder:
       module: maps observations to embeddings or, with several `layers`, to a mapping by their
         names. It is told of training passes if it takes `train` or `deterministic`.
       layers: see `Encoder`.
+
+    Example:
+      >>> import flax.linen as nn
+      >>> an.LinenEncoder(nn.Dense(3)).layers
+      ('embedding',)
     """
 
     module: nn.Module
@@ -138,6 +143,11 @@ class NNXEncoder:
         names; or a function of `nnx.Rngs` that makes such a module. Only a function lets the
         seed of a run choose the initial weights: a module brings its own.
       layers: see `Encoder`.
+
+    Example:
+      >>> from flax import nnx
+      >>> an.NNXEncoder(nnx.Linear(5, 3, rngs=nnx.Rngs(0))).layers
+      ('embedding',)
     """
 
     module: nnx.Module | Callable[[nnx.Rngs], nnx.Module]
@@ -190,6 +200,12 @@ class FunctionEncoder:
       init_fn: returns the parameters, a pytree.
       apply_fn: returns embeddings or, with several `layers`, a mapping by their names.
       layers: see `Encoder`.
+
+    Example:
+      >>> def init(key, x):
+      ...     return {"scale": jnp.ones(())}
+      >>> an.FunctionEncoder(init, lambda params, x: x * params["scale"]).layers
+      ('embedding',)
     """
 
     init_fn: Callable[[Array, Array], PyTree]
@@ -239,6 +255,13 @@ def as_encoder(network: Any) -> Encoder:
 
     Raises:
       TypeError: anything else.
+
+    Example:
+      >>> import flax.linen as nn
+      >>> encoder = an.as_encoder(nn.Dense(3))
+      >>> variables = encoder.init(jax.random.key(0), jnp.ones((2, 5)))
+      >>> encoder.apply(variables, jnp.ones((2, 5)), train=False)[0]["embedding"].shape
+      (2, 3)
     """
     # A Linen module has `init` and `apply` too, but no `layers`.
     if all(hasattr(network, name) for name in ("init", "apply", "layers")):

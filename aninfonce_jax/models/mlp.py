@@ -99,7 +99,7 @@ class MLP(nn.Module):
     @nn.compact
     def __call__(self, x: Array) -> Array:
         """Maps observations [batch, ...], which are flattened, to embeddings [batch, dim]."""
-        x = x.reshape(len(x), -1)
+        x = x.reshape(x.shape[0], -1)  # which may be symbolic
         act = ACTIVATIONS[self.activation]
         inits = self._kernel_inits(x.shape[-1])
         for width, kernel_init in zip(self.widths, inits, strict=False):

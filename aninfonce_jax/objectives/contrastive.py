@@ -11,13 +11,19 @@ import jax.numpy as jnp
 
 from aninfonce_jax.losses import contrast
 from aninfonce_jax.losses.centring import centring_penalty
+from aninfonce_jax.losses.keeping import keeping_penalty
 from aninfonce_jax.losses.plan import Strategy
 from aninfonce_jax.losses.sharded import over_mesh
+from aninfonce_jax.losses.spreading import spreading_penalty
 from aninfonce_jax.models.heads import Transform, from_positive, to_positive
 from aninfonce_jax.objectives.objective import Encode, Metrics, Objective, join_views, split_views
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.source import PowerScore
 from aninfonce_jax.types import Array, LossOutput, Pairs, Params
+
+# The share of a run after which a penalty of its early part is gone. Keeping what observations
+# tell is not what the optimum does, so that goes first.
+_GONE_AT = {"centring": 1.0, "spreading": 0.5, "keeping": 0.25}
 
 Negatives = Literal["both", "anchors"]
 Reduction = Literal["logsumexp", "logmeanexp"]
@@ -86,8 +92,12 @@ class InfoNCE(Contrastive):
       negatives: from the anchors only, which theory is exact for, or from both views.
       normalize: whether embeddings are compared on the unit sphere.
       hardness: β: negatives count in proportion to exp(β · score); 0: all alike.
+      debias: τ⁺: the share of negatives that are taken for false ones; 0: no correction.
       strategy: how the scores of all pairs are computed; the result is the same.
       chunk_size: side of a tile of chunked scores; 0: chosen by size.
+
+    Example:
+      >>> model = an.AnInfoNCE(dim=2, objective=an.objectives.InfoNCE(temperature=0.1))
     """
 
     temperature: float = 1.0
@@ -95,6 +105,7 @@ class InfoNCE(Contrastive):
     negatives: Negatives = "anchors"
     normalize: bool = True
     hardness: float = 0.0
+    debias: float = 0.0
     strategy: Strategy = "auto"
     chunk_size: int = 0
 
@@ -137,8 +148,9 @@ class InfoNCE(Contrastive):
         return jnp.broadcast_to(to_positive(params["concentration"], "exp"), (dim,))
 
     def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array] | None:
-        """Returns the loss of the true score; None with hard negatives, which others minimise."""
-        return None if self.hardness or score is None else _perfect_loss(score, self.negatives)
+        """Returns the loss of the true score; None where negatives count by their score."""
+        weighs = self.hardness or self.debias
+        return None if weighs or score is None else _perfect_loss(score, self.negatives)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,10 +164,20 @@ class AnInfoNCE(Contrastive):
       negatives: from the anchors only, which theory is exact for, or from both views.
       normalize: whether embeddings are compared on the unit sphere.
       hardness: β: negatives count in proportion to exp(β · score); 0: all alike.
+      debias: τ⁺: the share of negatives that are taken for false ones; 0: no correction.
       strategy: how the scores of all pairs are computed; the result is the same.
       chunk_size: side of a tile of chunked scores; 0: chosen by size.
       centring: weight at the start of `centring_penalty`, which keeps training from folding a
         weak factor away; it falls to zero over the run.
+      spreading: weight at the start of `spreading_penalty`, which keeps training from giving a
+        weak factor up for functions of the others; it falls to zero over the first half of the run.
+      keeping: weight at the start of `keeping_penalty`, which does so where some factors are held
+        far more tightly than others; it falls to zero over the first quarter of the run.
+
+    Example:
+      >>> objective = an.objectives.AnInfoNCE(concentration_start=0.5)
+      >>> objective.concentration(objective.init(jax.random.key(0), dim=2), 2).round(3).tolist()
+      [0.5, 0.5]
     """
 
     concentration_start: float = 0.7
@@ -164,16 +186,20 @@ class AnInfoNCE(Contrastive):
     negatives: Negatives = "anchors"
     normalize: bool = True
     hardness: float = 0.0
+    debias: float = 0.0
     strategy: Strategy = "auto"
     chunk_size: int = 0
     centring: float = 0.0
+    spreading: float = 0.0
+    keeping: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.centring and not self.normalize:
-            raise ValueError(
-                f"centring is for embeddings on the sphere, got centring={self.centring} with "
-                "normalize=False; set one of the two"
-            )
+        for name, weight in self._penalties().items():
+            if weight and not self.normalize:
+                raise ValueError(
+                    f"{name} is for embeddings on the sphere, got {name}={weight} with "
+                    "normalize=False; set one of the two"
+                )
 
     def in_training(
         self,
@@ -184,14 +210,28 @@ class AnInfoNCE(Contrastive):
         placement: Placement,
         progress: Array,
     ) -> tuple[Array, Metrics]:
-        """Returns the loss with the penalty on embeddings that gather on one side."""
-        if not self.centring:
+        """Returns the loss with the penalties, whose weights fall to zero on the way."""
+        if not any(self._penalties().values()):
             return self(params, encode, pairs, key, placement)
         embeddings = encode(join_views(pairs))
         loss, metrics = self._of_embeddings(params, embeddings, placement)
-        penalty = centring_penalty(embeddings)
-        weight = self.centring * (1 + jnp.cos(jnp.pi * progress)) / 2
-        return loss + weight * penalty, {"loss": loss, "centring": penalty, **metrics}
+        # Of the anchors alone: it is they that are spread evenly at the optimum.
+        anchors, _ = split_views(embeddings)
+        values = {
+            "centring": lambda: centring_penalty(embeddings),
+            "spreading": lambda: spreading_penalty(anchors),
+            "keeping": lambda: keeping_penalty(anchors, pairs.view1),
+        }
+        weights = {name: weight for name, weight in self._penalties().items() if weight}
+        found = {name: values[name]() for name in weights}
+        whole = loss
+        for name, weight in weights.items():
+            whole = whole + weight * _remaining(progress / _GONE_AT[name]) * found[name]
+        return whole, {"loss": loss, **found, **metrics}
+
+    def _penalties(self) -> dict[str, float]:
+        """Returns the weights of what is added to the loss early in training, by name."""
+        return {name: getattr(self, name) for name in _GONE_AT}
 
     def init(self, key: Array, dim: int) -> Params:
         """Returns the free parameters of Λ̂, [dim]."""
@@ -219,8 +259,9 @@ class AnInfoNCE(Contrastive):
         return self._positive(params)
 
     def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array] | None:
-        """Returns the loss of the true score; None with hard negatives, which others minimise."""
-        return None if self.hardness or score is None else _perfect_loss(score, self.negatives)
+        """Returns the loss of the true score; None where negatives count by their score."""
+        weighs = self.hardness or self.debias
+        return None if weighs or score is None else _perfect_loss(score, self.negatives)
 
     def _positive(self, params: Params) -> Array:
         return to_positive(params["concentration"], self.concentration_transform)
@@ -235,6 +276,9 @@ class LpLoss(Contrastive):
       temperature: τ.
       negatives: from the anchors only, which theory is exact for, or from both views.
       reduction: over the keys and the positive, or the mean over the keys alone.
+
+    Example:
+      >>> model = an.AnInfoNCE(dim=2, objective=an.objectives.LpLoss(exponent=1.0))
     """
 
     exponent: float = 2.0
@@ -274,9 +318,15 @@ def _settings(objective: InfoNCE | AnInfoNCE) -> dict[str, Any]:
         "negatives": objective.negatives,
         "normalize": objective.normalize,
         "hardness": objective.hardness,
+        "debias": objective.debias,
         "strategy": objective.strategy,
         "chunk_size": objective.chunk_size or None,
     }
+
+
+def _remaining(progress: Array) -> Array:
+    """Returns what is left of a weight that falls from one to zero, along half a cosine."""
+    return (1 + jnp.cos(jnp.pi * jnp.minimum(progress, 1))) / 2
 
 
 def _on_sphere(embeddings: Array) -> Array:

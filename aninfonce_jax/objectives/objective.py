@@ -6,12 +6,13 @@ a function that encodes, and so may encode as many views as it wants.
 
 import abc
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import jax.numpy as jnp
+import numpy as np
 
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.sources.source import PowerScore
+from aninfonce_jax.sources.source import Latents, PowerScore
 from aninfonce_jax.types import Array, Pairs, Params
 
 Metrics = Mapping[str, Array]
@@ -76,6 +77,15 @@ class Objective(abc.ABC):
         del params, dim
         return None
 
+    def member_concentrations(self, params: Params, dim: int) -> Sequence[Array | None]:
+        """Returns the Λ̂ [dim] of every member of an ensemble; nothing for any other objective."""
+        del params, dim
+        return ()
+
+    def target(self, latents: Latents) -> np.ndarray | None:
+        """Returns the Λ̂ [dim] at which the loss is smallest, where that is known."""
+        return latents.concentration
+
     def floor(self, score: PowerScore | None) -> Callable[[Array, Array], Array] | None:
         """Returns the loss of a perfect encoder: the floor under every run.
 
@@ -94,6 +104,11 @@ class Objective(abc.ABC):
           None where the true score is not the best.
         """
         del score
+        return None
+
+    def keys(self, batch_size: int) -> int | None:
+        """Returns how many keys an anchor has, its positive among them; None: it has none."""
+        del batch_size
         return None
 
     def chance(self, batch_size: int) -> float | None:

@@ -11,7 +11,12 @@ from aninfonce_jax.types import Array, Pairs, Params
 
 
 class Supervised(Objective):
-    """Mean squared error to the latents of both views."""
+    """Mean squared error to the latents of both views.
+
+    Example:
+      >>> an.objectives.Supervised().concentration({}, 2) is None  # it learns no Λ̂
+      True
+    """
 
     def __call__(
         self, params: Params, encode: Encode, pairs: Pairs, key: Array, placement: Placement

@@ -8,6 +8,7 @@ makes tables of what people have.
 import abc
 import dataclasses
 import hashlib
+import mmap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,22 @@ Augment = Callable[[Array, Array], Array]
 _SAMPLES = 16
 # Largest value of a byte: images of bytes are handed over as values from 0 to 1.
 _BYTE = 255.0
+
+
+def release_pages(array: Any) -> None:
+    """Gives back the pages of a mapped file that were read, which else count as memory in use.
+
+    They are read again where they are needed. A mapping that keeps changes to itself is left as
+    it is: they would be lost.
+    """
+    is_shared = False
+    while isinstance(array, np.ndarray):
+        if isinstance(array, np.memmap):
+            is_shared = array.mode in ("r", "r+")
+        array = array.base
+    # Not on Windows.
+    if is_shared and isinstance(array, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        array.madvise(mmap.MADV_DONTNEED)
 
 
 class PairTable(abc.ABC):

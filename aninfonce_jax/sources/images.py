@@ -18,7 +18,7 @@ from aninfonce_jax.data.pipeline import (
     evaluation_batches,
     training_batches,
 )
-from aninfonce_jax.data.source import ImageSource, Subset, fingerprint_of
+from aninfonce_jax.data.source import ImageSource, Subset, factors_of, fingerprint_of
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.sources.source import Examples, Known, PairSheet, RowForm, Source
 from aninfonce_jax.types import Array, Intervention, Pairs, PyTree
@@ -50,6 +50,11 @@ class ImagePairs(Source):
         return self.train.name
 
     @property
+    def pair_count(self) -> int:
+        """How many images there are to train on."""
+        return len(self.train)
+
+    @property
     def known(self) -> Known:
         """Images of both splits, their classes, and every single augmentation."""
         examples = Examples(
@@ -57,8 +62,9 @@ class ImagePairs(Source):
             test=ImageSet(self.test, self.decoder, self.loading),
             observe=self.plain_views,
             classes=len(self.train.class_names),
+            factors=None if factors_of(self.test) is None else _factors,
         )
-        return Known(examples=examples, interventions=Augmentations(self.spec))
+        return Known(examples=examples, interventions=_augmentations(self.spec, self.decoder))
 
     @property
     def row_form(self) -> RowForm:
@@ -76,7 +82,7 @@ class ImagePairs(Source):
 
     def example(self) -> Array:
         """Returns two empty views."""
-        return jnp.zeros((2, self.spec.size, self.spec.size, 3))
+        return jnp.zeros((2, self.spec.size, self.spec.size, self.decoder.channels))
 
     def fed(self, batch_size: int) -> PyTree:
         """Returns the shapes of a batch of images."""
@@ -102,9 +108,7 @@ class ImagePairs(Source):
         """Returns two views of each image."""
         images = jnp.asarray(fed.image)
         assert images.shape[0] == batch_size
-        with jax.named_scope("augmentation"):
-            view1, view2 = (augment(k, images, self.spec)[0] for k in jax.random.split(key))
-        return Pairs(view1, view2)
+        return Pairs(*augmented_views(key, images, self.spec))
 
     def held_out(self, batch_size: int) -> "ImagePairs | None":
         """Returns pairs of the test images; None if they are fewer than a batch."""
@@ -115,14 +119,15 @@ class ImagePairs(Source):
     def plain_views(self, batch: ImageBatch) -> Array:
         """Returns images as the encoder takes them, without augmentation; may be traced."""
         images = jnp.asarray(batch.image)
-        return apply(images, neutral_params(images.shape[0]), self.spec, operations=())
+        neutral = neutral_params(images.shape[0])
+        return _like(images, apply(_in_colour(images), neutral, self.spec, operations=()))
 
     def preview(self, key: Array, count: int) -> PairSheet:
         """Returns images of the test split with two views of each, and what was done to them."""
         chosen = ImageSet(self.test, self.decoder, self.loading).choose(count, seed=0)
         with chosen.batches(Rows(len(chosen))) as batches:
             batch = next(batches)
-        images = np.asarray(batch.image)[batch.mask]
+        images = np.asarray(_in_colour(np.asarray(batch.image)[batch.mask]))
         height, width = images.shape[1:3]
         columns = {"original": (images, [f"{width} × {height} pixels"] * len(images))}
         make_views = jax.jit(augment, static_argnums=2)
@@ -187,6 +192,42 @@ class Augmentations:
     ) -> Intervention:
         """Returns every image without and with one operation; may be traced."""
         images = jnp.asarray(batch.image)
-        return interventions.intervene(
-            key, images, self.spec, name, strength=strength, context=context
+        shown = interventions.intervene(
+            key, _in_colour(images), self.spec, name, strength=strength, context=context
         )
+        return shown._replace(
+            without=_like(images, shown.without), applied=_like(images, shown.applied)
+        )
+
+
+def _factors(examples: ImageSet) -> np.ndarray:
+    found = factors_of(examples.images)
+    assert found is not None
+    return found
+
+
+def _augmentations(spec: AugmentSpec, decoder: Decoder) -> Augmentations:
+    """Returns those that can be seen: without colour, nothing that changes colours."""
+    if decoder.channels == 3:
+        return Augmentations(spec)
+    return Augmentations(spec, interventions.GREY_READOUTS, interventions.GREY_READOUTS)
+
+
+def augmented_views(key: Array, images: Array, spec: AugmentSpec) -> tuple[Array, Array]:
+    """Returns two views of images [batch, height, width, 1 or 3]; may be traced."""
+    with jax.named_scope("augmentation"):
+        view1, view2 = (
+            _like(images, augment(own, _in_colour(images), spec)[0])
+            for own in jax.random.split(key)
+        )
+    return view1, view2
+
+
+def _in_colour(images: Array | np.ndarray) -> Array:
+    """Returns images with the three channels that augmentations take: grey is repeated."""
+    return jnp.repeat(images, 3 // images.shape[-1], axis=-1)
+
+
+def _like(images: Array, views: Array) -> Array:
+    """Returns views with as many channels as the images have; of grey ones all three are equal."""
+    return views[..., : images.shape[-1]]

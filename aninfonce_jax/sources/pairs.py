@@ -40,6 +40,12 @@ def paired(view1: Any, view2: Any) -> ArrayPairs:
 
     Raises:
       ValueError: they have no rows of the same shape and number.
+
+    Example:
+      >>> x = np.zeros((100, 3), np.float32)
+      >>> source = an.pairs.paired(x, x + 1)  # what model.fit(x, x + 1) makes
+      >>> source.example().shape[1:]
+      (3,)
     """
     first, second = as_rows(view1, "view1"), as_rows(view2, "view2")
     if len(first) != len(second):
@@ -70,6 +76,10 @@ def time_lagged(x: Any, lag: int = 1) -> ArrayPairs:
 
     Raises:
       ValueError: a session is too short, or they differ in shape.
+
+    Example:
+      >>> sessions = [np.zeros((50, 3), np.float32), np.zeros((60, 3), np.float32)]
+      >>> source = an.pairs.time_lagged(sessions, lag=2)  # no pair crosses a session
     """
     if isinstance(lag, bool) or not isinstance(lag, int | np.integer) or lag < 1:
         raise ValueError(f"lag must be a whole number of rows, at least 1, got {lag!r}")
@@ -99,6 +109,11 @@ def augmented(x: Any, fn: Augment) -> ArrayPairs:
 
     Raises:
       TypeError: `fn` takes no two arguments.
+
+    Example:
+      >>> def noisy(key, rows):
+      ...     return rows + 0.1 * jax.random.normal(key, rows.shape)
+      >>> source = an.pairs.augmented(np.zeros((100, 3), np.float32), noisy)
     """
     try:
         inspect.signature(fn).bind(None, None)
@@ -123,6 +138,9 @@ def grouped(x: Any, labels: Any) -> ArrayPairs:
 
     Raises:
       ValueError: there are not as many labels as rows, or no two alike.
+
+    Example:
+      >>> source = an.pairs.grouped(np.zeros((100, 3), np.float32), np.arange(100) // 4)
     """
     rows, marks = as_rows(x, "x"), np.asarray(labels)
     if marks.shape != (len(rows),):
@@ -155,6 +173,10 @@ def from_iterator(pairs: Iterable[Any], *, batched: bool = False) -> IteratorPai
 
     Raises:
       ValueError: there is none, or the first is no pair.
+
+    Example:
+      >>> pairs = ((np.zeros(3, np.float32), np.ones(3, np.float32)) for _ in range(100))
+      >>> source = an.pairs.from_iterator(pairs)
     """
     return IteratorPairs(pairs, batched=batched)
 

@@ -16,7 +16,14 @@ from aninfonce_jax.types import Array, Pairs, PyTree
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ProcessSource(Source):
-    """Pairs of a data-generating process, with the latents that made them."""
+    """Pairs of a data-generating process, with the latents that made them.
+
+    Example:
+      >>> positives = an.conditionals.Anisotropic([25.0, 25.0, 5.0])
+      >>> process = an.LatentProcess(an.Sphere(3), an.marginals.Uniform(), positives, jnp.tanh)
+      >>> an.ProcessSource(process).pairs(jax.random.key(0), None, 8).view1.shape
+      (8, 3)
+    """
 
     process: LatentProcess
 
@@ -39,14 +46,50 @@ class ProcessSource(Source):
         return self.process.sample(key, batch_size)
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class ProcessWithNegatives(ProcessSource):
+    """Pairs of a process, with negatives of each anchor's own that are drawn like its positives.
+
+    Attributes:
+      process: of the pairs.
+      near: draws the negatives of an anchor: the family of the positives with another Λ.
+      count: how many an anchor has.
+    """
+
+    near: conditionals.Conditional
+    count: int
+
+    @property
+    def known(self) -> Known:
+        """The latents, and the Λ⁻ of the negatives."""
+        own = concentration_of(self.near, self.process.space.dim)
+        latents = super().known.latents
+        assert latents is not None
+        return Known(latents=dataclasses.replace(latents, own_concentration=own))
+
+    def pairs(self, key: Array, fed: PyTree, batch_size: int) -> Pairs:
+        """Returns the pairs that the process alone would give, and the negatives."""
+        pairs = super().pairs(key, fed, batch_size)
+        assert pairs.latents1 is not None
+        # A key that nothing else of the step is drawn by.
+        own_key = jax.random.fold_in(key, 2)
+        anchors = jnp.repeat(pairs.latents1, self.count, axis=0)
+        own = self.process.mixing(self.near.sample(own_key, self.process.space, anchors))
+        return dataclasses.replace(pairs, own=own.reshape(batch_size, self.count, *own.shape[1:]))
+
+
 def true_concentration(process: LatentProcess) -> np.ndarray | None:
     """Returns the Λ [dim] of a process; None where it has none, or not one for all factors."""
-    conditional = process.conditional
+    return concentration_of(process.conditional, process.space.dim)
+
+
+def concentration_of(conditional: conditionals.Conditional, dim: int) -> np.ndarray | None:
+    """Returns the Λ [dim] of a conditional; None where it has none, or not one for all factors."""
     base = conditional.base if isinstance(conditional, conditionals.Bimodal) else conditional
     values = getattr(base, "concentration", None)
     if values is None:
         return None
-    return np.broadcast_to(np.asarray(values, np.float64), (process.space.dim,))
+    return np.broadcast_to(np.asarray(values, np.float64), (dim,))
 
 
 def true_score(process: LatentProcess) -> PowerScore | None:

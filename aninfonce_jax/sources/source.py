@@ -91,11 +91,21 @@ class Latents:
       concentration: the true Λ [dim], where there is one.
       score: the best score that negatives drawn like the anchors allow, where it has this
         form: then the loss of a perfect encoder is known.
+      own_concentration: the Λ⁻ [dim] of negatives that are each anchor's own, where it has any.
+      members: of an ensemble, the true Λ [dim] of each member; () elsewhere.
+
+    Example:
+      >>> def draw(key, count):  # latents, and the observations of them
+      ...     z = jax.random.normal(key, (count, 3))
+      ...     return z, jnp.tanh(z)
+      >>> known = an.Known(latents=an.Latents(draw))
     """
 
     draw: Callable[[Array, int], tuple[Array, Array]]
     concentration: np.ndarray | None = None
     score: PowerScore | None = None
+    own_concentration: np.ndarray | None = None
+    members: tuple[np.ndarray, ...] = ()
 
 
 class LabelledBatch(Protocol):
@@ -133,12 +143,15 @@ class Examples:
       test: of what it was not.
       observe: a batch -> observations as an encoder takes them, [batch, ...]; may be traced.
       classes: how many classes the labels tell; 0 where there are no labels.
+      factors: examples -> what is known of how each was made, [examples, factors], in their order;
+        None where nothing is.
     """
 
     train: ExampleSet
     test: ExampleSet
     observe: Callable[[Any], Array]
     classes: int = 0
+    factors: Callable[[Any], np.ndarray] | None = None
 
 
 class Interventions(Protocol):
@@ -177,6 +190,11 @@ class Known:
       latents: what generated them.
       examples: observations set aside, with their labels where there are any.
       interventions: what can be done to the examples; needs them.
+
+    Example:
+      >>> known = an.Known()  # nothing: such a run gets collapse monitors only
+      >>> known.latents is None
+      True
     """
 
     latents: Latents | None = None
@@ -217,6 +235,16 @@ class Source(abc.ABC):
 
     A batch is a function of (seed, step) and of nothing else: not of processes, devices or
     restarts.
+
+    Example:
+      >>> class NoisyCopies(an.Source):
+      ...     def example(self):
+      ...         return jnp.zeros((2, 3))
+      ...     def pairs(self, key, fed, batch_size):
+      ...         views = jax.random.normal(key, (2, batch_size, 3))
+      ...         return an.Pairs(views[0], views[0] + 0.1 * views[1])
+      >>> NoisyCopies().pairs(jax.random.key(0), None, 8).view1.shape
+      (8, 3)
     """
 
     @property
@@ -300,5 +328,14 @@ class Source(abc.ABC):
 
     def preview(self, key: Array, count: int) -> PairSheet | None:
         """Returns some held-out pairs to look at, where they can be drawn; None elsewhere."""
+        del key, count
+        return None
+
+    def samples(self, key: Array, count: int) -> np.ndarray | None:
+        """Returns both views of some pairs, [count, 2, height, width, 1 or 3], from 0 to 1.
+
+        Of a source that makes its images itself, so that a report can show what they look like;
+        None elsewhere.
+        """
         del key, count
         return None

@@ -43,6 +43,7 @@ import orbax.checkpoint as ocp
 from aninfonce_jax.files import remove
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
+from aninfonce_jax.scores import registry
 from aninfonce_jax.training import checksums
 from aninfonce_jax.training.checkpoint_reader import JSON, CheckpointReader
 from aninfonce_jax.training.leftovers import interrupted_saves, set_aside
@@ -105,7 +106,7 @@ class Checkpoints:
         directory: AnyPath,
         *,
         keep: int,
-        best_metric: str = "r2",
+        best_metric: str = registry.R2.key,
         run: str = "",
         placement: Placement | None = None,
     ) -> None:

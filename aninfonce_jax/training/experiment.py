@@ -57,7 +57,22 @@ class Experiment:
         0: never.
       settings: what else the result depends on and the parts do not tell, such as a learning
         rate: nested plain values, by which the work directory tells runs apart.
+      warm_start: (state, placement) -> state: what is done to the state before the first step,
+        such as taking over the parameters of another run; None: nothing.
       config: what it was made from, if it was made from a config.
+
+    Example:
+      >>> positives = an.conditionals.Anisotropic([25.0, 25.0, 5.0])
+      >>> process = an.LatentProcess(an.Sphere(3), an.marginals.Uniform(), positives, jnp.tanh)
+      >>> import flax.linen as nn, optax
+      >>> experiment = an.Experiment(
+      ...     an.ProcessSource(process),
+      ...     an.as_encoder(nn.Dense(3)),
+      ...     an.objectives.AnInfoNCE(),
+      ...     optax.adam(1e-3),
+      ...     steps=2,
+      ...     batch_size=16,
+      ... )
     """
 
     source: Source
@@ -77,6 +92,7 @@ class Experiment:
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
     hang_timeout: float = 3600
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    warm_start: Callable[[TrainState, Placement], TrainState] | None = None
     config: Config | None = None
 
     def __post_init__(self) -> None:

@@ -15,6 +15,7 @@ from aninfonce_jax.distributed.equal import require_equal
 from aninfonce_jax.placement import Placement, on
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
+from aninfonce_jax.scores.predictions import Prediction, predict
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training.checkpoint import Checkpoints
 from aninfonce_jax.training.experiment import Experiment
@@ -113,6 +114,8 @@ def train(
         restored = checkpoints.restore_latest(abstract_state(experiment, placement))
         if restored is None:
             state = jax.jit(experiment.init_state, out_shardings=placement.whole)()
+            if experiment.warm_start is not None:
+                state = experiment.warm_start(state, placement)
         else:
             state = restored.state
         start = int(state.step)
@@ -124,6 +127,9 @@ def train(
             goes_on=start < experiment.steps,
         )
         bar.start_from(start)
+        prediction = _predicted(experiment)
+        if prediction is not None and start < experiment.steps:
+            bar.message(f"predicted by the Λ of the members: {prediction.words}")
         feed = stack.enter_context(_open_feed(experiment, start, placement))
         writer = stack.enter_context(
             MetricWriter(
@@ -161,7 +167,16 @@ def train(
         if restored is not None:
             session.restore(restored)
         session.leave_if_asked("stopped while setting up")
-        return session.run(state, make_train_step(experiment, placement))
+        result = session.run(state, make_train_step(experiment, placement))
+        if prediction is not None:
+            bar.message(prediction.outcome(result.scores.get(registry.BLOCK_ENERGY)))
+        return result
+
+
+def _predicted(experiment: Experiment) -> Prediction | None:
+    """Returns what the Λ of an ensemble's members predict, where they are known."""
+    latents = experiment.source.known.latents
+    return predict(latents.members) if latents is not None and latents.members else None
 
 
 def _open_feed(experiment: Experiment, step: int, placement: Placement) -> Feed:

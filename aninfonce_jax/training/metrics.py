@@ -81,7 +81,7 @@ class MetricWriter:
     def write(
         self,
         step: int,
-        split: str,
+        split: workdir_lib.Split,
         values: Mapping[str, Value],
         measure: Measure | None = None,
     ) -> None:
@@ -89,11 +89,11 @@ class MetricWriter:
 
         Args:
           step: the step that the values belong to.
-          split: "train" or "eval".
+          split: of training, or of an evaluation.
           values: scalars and vectors, [n]; arrays may still be in computation.
           measure: returns further numbers; called once the values have been computed.
         """
-        taken = {"step", "split"} & values.keys()
+        taken = workdir_lib.ROW_KEYS & values.keys()
         if taken:
             raise ValueError(f"a metric can't be called {' or '.join(sorted(taken))}.")
         if self._file is None:
@@ -149,7 +149,7 @@ class MetricWriter:
     def _emit(self, pending: "_Pending") -> None:
         assert self._file is not None
         step, split, numbers = pending.step, pending.split, pending.numbers()
-        row = {"step": step, "split": split, **numbers}
+        row = workdir_lib.make_row(step, split, numbers)
         self._file.append(workdir_lib.encode_row(row))
         self.rows.append(row)
         if self._tensorboard is None and self._wandb is None:
@@ -165,7 +165,11 @@ class _Pending:
     """A row that is held back until its values are there."""
 
     def __init__(
-        self, step: int, split: str, values: Mapping[str, Any], measure: Measure | None
+        self,
+        step: int,
+        split: workdir_lib.Split,
+        values: Mapping[str, Any],
+        measure: Measure | None,
     ) -> None:
         self.step = step
         self.split = split

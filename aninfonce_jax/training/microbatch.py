@@ -53,6 +53,11 @@ def microbatched(
         when called, inputs that are not arrays.
       ValueError: a number of micro-batches below 1 or, when called, inputs or embeddings that
         do not have the same number of rows each, or rows that it does not divide.
+
+    Example:
+      >>> encode = an.microbatched(lambda params, x: x @ params, microbatches=4)
+      >>> encode(jnp.eye(3), jnp.ones((8, 3))).shape
+      (8, 3)
     """
     if not callable(encode):
         raise TypeError(f"encode must be a function, got {type(encode).__name__}")

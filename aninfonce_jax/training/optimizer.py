@@ -11,7 +11,7 @@ from aninfonce_jax.training.rotation import adam_rotations
 from aninfonce_jax.types import PyTree
 
 Kind = Literal["adam", "adamw", "sgd", "lars", "muon"]
-Schedule = Literal["cosine", "constant"]
+Schedule = Literal["cosine", "constant", "trapezoid"]
 
 # Muon's rate is the size of an orthogonal step, an order of magnitude above a good rate of
 # Adam; the biases that Muon leaves to Adam get this share of it.
@@ -21,9 +21,17 @@ _MUON_BIAS_RATE = 0.1
 def make_schedule(
     kind: Schedule, peak: float, *, steps: int, warmup_steps: int, final_fraction: float
 ) -> optax.Schedule:
-    """Returns the learning rate over `steps` steps: a linear warm-up, then as its kind says."""
+    """Returns the learning rate over `steps` steps: a linear warm-up, then as its kind says.
+
+    A trapezoid stays at its peak for the first half of all steps, warm-up included, and falls
+    in a line over the second.
+    """
     if kind == "constant":
         after: optax.Schedule = optax.constant_schedule(peak)
+    elif kind == "trapezoid":
+        flat = max(steps // 2 - warmup_steps, 0)
+        fall = optax.linear_schedule(peak, final_fraction * peak, steps - warmup_steps - flat)
+        after = optax.join_schedules([optax.constant_schedule(peak), fall], [flat])
     else:
         after = optax.cosine_decay_schedule(peak, steps - warmup_steps, final_fraction)
     warmup = optax.linear_schedule(0.0, peak, warmup_steps)
@@ -62,6 +70,9 @@ def make_optimizer(
       momentum: of SGD and LARS.
       weight_decay: of matrices; never of biases or Λ̂.
       clip_norm: largest global norm of the gradient; 0: no clipping.
+
+    Example:
+      >>> optimizer = an.make_optimizer("adam", steps=100, learning_rate=1e-3)
     """
 
     def rate(peak: float) -> optax.Schedule:

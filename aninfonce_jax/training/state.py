@@ -2,12 +2,10 @@
 
 import dataclasses
 
-import jax
-
-from aninfonce_jax.types import Array, PyTree, Weights
+from aninfonce_jax.types import Array, PyTree, Weights, register_dataclass
 
 
-@jax.tree_util.register_dataclass
+@register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
     """All that a checkpoint must hold to go on as if nothing had happened.

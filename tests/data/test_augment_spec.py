@@ -6,15 +6,24 @@ from aninfonce_jax.data.augment_spec import OPERATIONS, PRESETS, AugmentSpec, pr
 
 
 def test_presets_do_what_their_names_say():
-    assert set(PRESETS) == {"simclr", "simclr_cifar", "crop_only", "jitter_only", "none"}
+    assert set(PRESETS) == {
+        "simclr",
+        "simclr_cifar",
+        "crop_and_blur",
+        "crop_only",
+        "jitter_only",
+        "none",
+    }
     assert PRESETS["simclr"].operations == ("crop", "flip", "jitter", "grey", "blur")
     assert PRESETS["simclr_cifar"].operations == ("crop", "flip", "jitter", "grey")
+    assert PRESETS["crop_and_blur"].operations == ("crop", "blur")
     assert PRESETS["crop_only"].operations == ("crop",)
     assert PRESETS["jitter_only"].operations == ("jitter",)
     assert PRESETS["none"].operations == ()
     assert {name: spec.size for name, spec in PRESETS.items()} == {
         "simclr": 224,
         "simclr_cifar": 32,
+        "crop_and_blur": 32,
         "crop_only": 32,
         "jitter_only": 32,
         "none": 32,
@@ -56,7 +65,7 @@ def test_impossible_settings_are_refused_in_one_line(changes, message):
 
 
 def test_unknown_names_are_refused_with_the_choices():
-    with pytest.raises(ValueError, match="'byol'; choose simclr, simclr_cifar, crop_only"):
+    with pytest.raises(ValueError, match="'byol'; choose simclr, simclr_cifar, crop_and_blur"):
         preset("byol")
     with pytest.raises(ValueError, match="no field 'stregth'; it has size, crop_probability"):
         preset("simclr", stregth=2.0)

@@ -252,7 +252,9 @@ def test_official_files_by_name(tmp_path):
     "call", [lambda: open_dataset("svhn", ".", "train"), lambda: list_splits("svhn", ".")]
 )
 def test_an_unknown_name_lists_the_known(call):
-    with pytest.raises(DataError, match="'svhn'; choose mnist, cifar10, folder or tfds:NAME"):
+    with pytest.raises(
+        DataError, match="'svhn'; choose mnist, cifar10, causal3dident, folder or tfds:NAME"
+    ):
         call()
 
 

@@ -9,6 +9,8 @@ from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.spaces import Box
 from aninfonce_jax.dgp.stream import LatentProcess
 from aninfonce_jax.losses.centring import centring_penalty
+from aninfonce_jax.losses.keeping import keeping_penalty
+from aninfonce_jax.losses.spreading import spreading_penalty
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.source import PowerScore
@@ -175,8 +177,18 @@ def test_where_the_true_score_is_not_known_there_is_no_floor(objective):
     assert objective.floor(None) is None
 
 
-def test_centring_helps_at_the_start_and_has_vanished_at_the_end():
-    plain, centred = AnInfoNCE(), AnInfoNCE(centring=2.0)
+PENALTIES = {
+    "centring": centring_penalty(jnp.concatenate([VIEW1, VIEW2])),
+    "spreading": spreading_penalty(VIEW1),
+    "keeping": keeping_penalty(VIEW1, PAIRS.view1),
+}
+# The share of a run after which each is gone.
+GONE_AT = {"centring": 1.0, "spreading": 0.5, "keeping": 0.25}
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_penalties_help_at_the_start_and_have_vanished_at_the_end(name):
+    plain, penalised = AnInfoNCE(), AnInfoNCE(**{name: 2.0})
     params = plain.init(jax.random.key(0), DIM)
 
     def in_training(objective, progress):
@@ -184,18 +196,29 @@ def test_centring_helps_at_the_start_and_has_vanished_at_the_end():
         return objective.in_training(params, identity, PAIRS, key, PLACEMENT, jnp.float32(progress))
 
     loss, metrics = evaluate(plain, params)
-    embeddings = jnp.concatenate([VIEW1, VIEW2])
-    penalty = centring_penalty(embeddings)
-    for progress, weight in ((0, 2.0), (0.5, 1.0), (1, 0.0)):
-        total, found = in_training(centred, progress)
-        np.testing.assert_allclose(total, loss + weight * penalty, rtol=1e-5)
+    for share, weight in ((0, 2.0), (0.5, 1.0), (1, 0.0)):
+        total, found = in_training(penalised, share * GONE_AT[name])
+        np.testing.assert_allclose(total, loss + weight * PENALTIES[name], rtol=1e-5)
         np.testing.assert_allclose(found["loss"], loss, rtol=1e-6)
-        np.testing.assert_allclose(found["centring"], penalty, rtol=1e-6)
+        np.testing.assert_allclose(found[name], PENALTIES[name], rtol=1e-6)
+    np.testing.assert_allclose(in_training(penalised, 1)[0], loss, rtol=1e-6)
     # Evaluation, and objectives without it, know the loss alone.
-    np.testing.assert_array_equal(evaluate(centred, params)[0], loss)
+    np.testing.assert_array_equal(evaluate(penalised, params)[0], loss)
     chex.assert_trees_all_equal(in_training(plain, 0), (loss, metrics))
 
 
-def test_centring_is_for_the_sphere():
-    with pytest.raises(ValueError, match="centring is for embeddings on the sphere"):
-        AnInfoNCE(centring=1.0, normalize=False)
+def test_penalties_add_up():
+    all_of_them = AnInfoNCE(centring=2.0, spreading=3.0, keeping=0.5)
+    params = all_of_them.init(jax.random.key(0), DIM)
+    key = jax.random.key(1)
+    start = jnp.float32(0)
+    total, found = all_of_them.in_training(params, identity, PAIRS, key, PLACEMENT, start)
+    expected = found["loss"] + 2 * PENALTIES["centring"] + 3 * PENALTIES["spreading"]
+    expected += 0.5 * PENALTIES["keeping"]
+    np.testing.assert_allclose(total, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_penalties_are_for_the_sphere(name):
+    with pytest.raises(ValueError, match=f"{name} is for embeddings on the sphere"):
+        AnInfoNCE(**{name: 1.0}, normalize=False)

@@ -10,7 +10,7 @@ from aninfonce_jax.dgp.spaces import Box, Product, Real, Sphere
 from aninfonce_jax.dgp.stream import LatentProcess
 from aninfonce_jax.losses import contrast
 from aninfonce_jax.objectives.contrastive import AnInfoNCE
-from aninfonce_jax.sources.process import ProcessSource
+from aninfonce_jax.sources.process import ProcessSource, ProcessWithNegatives
 
 DIM = 3
 TRUTH = [5.0, 2.0, 1.0]
@@ -108,3 +108,23 @@ def test_where_the_true_score_has_not_this_form_it_is_not_told(space, conditiona
     latents = known(space, conditional, marginal=marginal)
     assert latents.score is None
     np.testing.assert_allclose(latents.concentration, TRUTH)
+
+
+def test_negatives_of_an_anchors_own_are_drawn_near_it():
+    process = LatentProcess(
+        Sphere(DIM), UNIFORM, conditionals.Anisotropic([900.0, 800.0, 700.0]), lambda x: 2 * x
+    )
+    plain = ProcessSource(process)
+    own = ProcessWithNegatives(process, conditionals.Anisotropic([90.0, 80.0, 70.0]), 5)
+    key = jax.random.key(0)
+    pairs = own.pairs(key, None, 64)
+    # The pairs are those of the process alone.
+    chex.assert_trees_all_equal(pairs.view2, plain.pairs(key, None, 64).view2)
+    chex.assert_shape(pairs.own, (64, 5, DIM))
+    distances = jnp.linalg.norm(pairs.own - pairs.view1[:, None], axis=-1)
+    others = jnp.linalg.norm(pairs.own - jnp.roll(pairs.view1, 1, axis=0)[:, None], axis=-1)
+    assert jnp.mean(distances) < 0.5 < jnp.mean(others)
+    assert jnp.mean(distances) > jnp.mean(jnp.linalg.norm(pairs.view2 - pairs.view1, axis=-1))
+    known = own.known.latents
+    np.testing.assert_allclose(known.concentration, [900, 800, 700])
+    np.testing.assert_allclose(known.own_concentration, [90, 80, 70])

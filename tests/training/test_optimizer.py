@@ -31,6 +31,16 @@ def test_warmup_then_constant():
     np.testing.assert_allclose([schedule(2), schedule(4), schedule(100)], [1.0, 2.0, 2.0])
 
 
+def test_a_trapezoid_falls_over_the_second_half():
+    schedule = make_schedule("trapezoid", 2.0, steps=100, warmup_steps=10, final_fraction=0.1)
+    np.testing.assert_allclose([schedule(5), schedule(10), schedule(50)], [1.0, 2.0, 2.0])
+    np.testing.assert_allclose(schedule(75), 2.0 * (1 + 0.1) / 2, rtol=1e-6)
+    np.testing.assert_allclose([schedule(100), schedule(500)], 0.2, rtol=1e-6)
+    # A warm-up that is longer than that half is gone through all the same.
+    late = make_schedule("trapezoid", 2.0, steps=100, warmup_steps=80, final_fraction=0.1)
+    np.testing.assert_allclose([late(40), late(80), late(100)], [1.0, 2.0, 0.2], rtol=1e-6)
+
+
 @pytest.mark.parametrize(
     ("kind", "rate", "left"),
     # LARS moves a matrix by 0.1 % of its norm at rate 1, so it is not there yet.

@@ -1,5 +1,6 @@
 import asyncio
 import gc
+import logging
 
 import pytest
 
@@ -14,6 +15,12 @@ def abandon_a_failure(message):
     finally:
         loop.close()
     gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def no_other_filters(monkeypatch):
+    """After a save that failed filters stay for as long as the process, here that of all tests."""
+    monkeypatch.setattr(logging.getLogger("asyncio"), "filters", [])
 
 
 WRITE = "RESOURCE_EXHAUSTED: No space left on device [tensorstore_spec='...']"
