@@ -8,6 +8,10 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 
 
+class PairsError(ValueError):
+    """Pairs that nothing can be said of; its message is one line for the user."""
+
+
 def as_embeddings(name: str, given: Any, least: int) -> FloatArray:
     """Returns embeddings [n, dim] in float64.
 
@@ -21,24 +25,24 @@ def as_embeddings(name: str, given: Any, least: int) -> FloatArray:
 
     Raises:
       TypeError: it is no array of real numbers in reach.
-      ValueError: another shape, too few rows, zero rows, or values that are not finite.
+      PairsError: another shape, too few rows, zero rows, or values that are not finite.
     """
     array = _as_numpy(name, given)
     if array.ndim != 2 or array.shape[1] < 2:
-        raise ValueError(
+        raise PairsError(
             f"{name} must have shape [pairs, dim] with at least 2 dimensions, got {array.shape}"
         )
     if len(array) < least:
-        raise ValueError(
+        raise PairsError(
             f"{name} must have at least {least} rows, got {len(array)}; encode more pairs"
         )
     if not np.isfinite(array).all():
-        raise ValueError(
+        raise PairsError(
             f"{name} must be finite, got {np.count_nonzero(~np.isfinite(array))} NaN or infinite "
             f"of {array.size}; the encoder may have diverged"
         )
     if not np.any(array, axis=1).all():
-        raise ValueError(f"{name} must have no rows of zeros: they have no direction")
+        raise PairsError(f"{name} must have no rows of zeros: they have no direction")
     return array
 
 

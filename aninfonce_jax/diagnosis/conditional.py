@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from aninfonce_jax.diagnosis.dip import dip_p_value, dip_statistic
-from aninfonce_jax.diagnosis.findings import LEVEL, Evidence, Finding, strongest
+from aninfonce_jax.diagnosis.findings import LEVEL, Evidence, Finding, histogram, strongest
 from aninfonce_jax.diagnosis.score_matching import (
     Fit,
     errors_about,
+    fit_concentration,
     missing_products,
     missing_terms,
 )
@@ -25,6 +26,10 @@ FloatArray = npt.NDArray[np.float64]
 SHAPE, MODES, CENTRE, AXES, CONSTANT, LEARNED = (
     "shape", "one mode", "centre", "axes", "constant Λ", "learned Λ",
 )  # fmt: skip
+# Of what figures show: pairs of dimensions, quantiles of the residuals, groups of anchors.
+_SHOWN_PRODUCTS = 10
+_GROUPS = 5
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 # Of a residual; a Laplace distribution has an excess kurtosis of 3.
 _SKEWNESS_TOLERANCE = 0.75
 _KURTOSIS_TOLERANCE = 1.5
@@ -61,7 +66,14 @@ def check_shape(fit: Fit, names: list[str]) -> Finding:
         "The score of the loss has another shape than the conditional. Try the Lp loss with an "
         "exponent that fits (1 for heavy tails), change the augmentation that makes the skewed "
         "dimension, or add dimensions so that each can be simpler.",
-        details={"skewness": skew[0].tolist(), "excess_kurtosis": kurtosis[0].tolist()},
+        details={
+            "skewness": skew[0].tolist(),
+            "skewness_errors": skew[1].tolist(),
+            "excess_kurtosis": kurtosis[0].tolist(),
+            "excess_kurtosis_errors": kurtosis[1].tolist(),
+            "quantiles": list(_QUANTILES),
+            "residual_quantiles": np.quantile(x, _QUANTILES, axis=0).T.tolist(),
+        },
     )
 
 
@@ -90,7 +102,10 @@ def check_modes(fit: Fit, names: list[str], most: int = 4000) -> Finding:
         (evidence,),
         "An augmentation is on or off (grey, flip) and shows as two modes. Draw its strength from "
         "a continuous range, or leave it out.",
-        details={"dips": dips.tolist()},
+        details={
+            "dips": dips.tolist(),
+            "worst": {"where": names[worst], **histogram(fit.scale[worst] * tangent[:, worst])},
+        },
     )
 
 
@@ -112,6 +127,7 @@ def check_centre(fit: Fit, names: list[str]) -> Finding:
         (evidence,),
         "The two views differ by more than noise: are they made alike? A view that is always "
         "transformed (one clean, one augmented) shifts; augment both.",
+        details={"everywhere": moved[0][0].tolist(), "everywhere_errors": moved[0][1].tolist()},
     )
 
 
@@ -122,12 +138,19 @@ def check_axes(fit: Fit, names: list[str]) -> Finding:
     scales = np.concatenate([fit.scale[k] * fit.scale[k + 1 :] for k in range(d - 1)])
     effects, errors = (np.concatenate(parts) / scales for parts in zip(*found, strict=True))
     labels = [f"{names[k]} and {names[j]}" for k in range(d) for j in range(k + 1, d)]
+    largest = np.argsort(-np.abs(effects))[:_SHOWN_PRODUCTS]
     return Finding(
         AXES,
         "Λ is diagonal: what changes between views changes along the dimensions",
         (strongest("partial correlation", effects, errors, _AXES_TOLERANCE, labels),),
         "The space may be right and its axes wrong: R² is not touched, MCC is. Train with "
         "AnInfoNCE (InfoNCE does not fix axes), longer, or with a rotation (encoder.rotation).",
+        details={
+            "largest": [
+                {"where": labels[k], "effect": float(effects[k]), "error": float(errors[k])}
+                for k in largest
+            ]
+        },
     )
 
 
@@ -145,6 +168,7 @@ def check_constant(fit: Fit, names: list[str]) -> Finding:
     effects, errors = (np.concatenate(parts) for parts in zip(*found, strict=True))
     name = "relative change of Λ per standard deviation of the anchor"
     evidence = strongest(name, effects, errors, _CHANGE_TOLERANCE, labels)
+    along, changed = divmod(int(np.argmax(np.abs(effects) / errors)), len(names))
     return Finding(
         CONSTANT,
         "one Λ for all anchors",
@@ -152,7 +176,30 @@ def check_constant(fit: Fit, names: list[str]) -> Finding:
         "Some inputs vary more between views than others. Make augmentations equally strong for "
         "all inputs, split the data and train an ensemble with a Λ̂ each, or let Λ̂ go: the "
         "theorem does not cover these pairs.",
+        details={
+            "along": of_anchor[along],
+            "where": names[changed],
+            "groups": _by_group(fit, weights[:, along], changed),
+        },
     )
+
+
+def _by_group(fit: Fit, position: FloatArray, dimension: int) -> list[dict[str, float]]:
+    """Returns Λ of one dimension fitted to groups of anchors of equal size, along `position`."""
+    d = fit.anchors.shape[1]
+    count = min(_GROUPS, len(position) // (10 * d))
+    parts = np.array_split(np.argsort(position), max(count, 1))
+    found = []
+    for rows in parts:
+        own = fit_concentration(fit.anchors[rows], fit.positives[rows])
+        found.append(
+            {
+                "position": float(position[rows].mean()),
+                "concentration": float(own.concentration[dimension]),
+                "error": float(own.errors[dimension]),
+            }
+        )
+    return found
 
 
 def check_learned(fit: Fit, learned: FloatArray, names: list[str]) -> Finding:
@@ -169,7 +216,11 @@ def check_learned(fit: Fit, learned: FloatArray, names: list[str]) -> Finding:
         (evidence,),
         "Training has not ended, or another assumption keeps Λ̂ from its value. A Λ̂ several times "
         "too large goes with a folded factor.",
-        details={"fitted": fit.concentration.tolist()},
+        details={
+            "fitted": fit.concentration.tolist(),
+            "errors": errors.tolist(),
+            "learned": learned.tolist(),
+        },
     )
 
 

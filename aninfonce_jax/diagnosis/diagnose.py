@@ -1,13 +1,13 @@
 """`an.diagnose`: every check that the data allow."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from aninfonce_jax.diagnosis import conditional, marginal, negatives, shift
-from aninfonce_jax.diagnosis.arrays import as_embeddings
+from aninfonce_jax.diagnosis.arrays import PairsError, as_embeddings
 from aninfonce_jax.diagnosis.findings import Diagnosis, Finding
 from aninfonce_jax.diagnosis.score_matching import Fit, fit_concentration
 
@@ -49,7 +49,7 @@ def diagnose(
       concentration: the learned Λ̂, [dim], to be compared with the pairs; None without.
       batch_negatives: how many negatives an anchor has in training.
       reference: embeddings (or inputs of the encoder) of another set, to be told from the
-        anchors by a classifier: test or clean inputs; None without.
+        anchors by a classifier: test or clean inputs; or several sets by name; None without.
 
     Returns:
       Findings with verdicts, evidence and advice; `print` it, or `to_dict()` for JSON.
@@ -57,17 +57,26 @@ def diagnose(
     Raises:
       TypeError: arrays that are not in reach.
       ValueError: shapes that do not fit, values that are not finite, fewer than 100 pairs, or
-        fewer than 20 per dimension.
+        fewer than 20 per dimension; a `PairsError` where it is the pairs that are at fault.
+
+    Example:
+      >>> view1 = np.random.default_rng(0).normal(size=(500, 3))
+      >>> view1 /= np.linalg.norm(view1, axis=1, keepdims=True)
+      >>> view1[:, 2] = np.abs(view1[:, 2])  # an encoder that loses a sign
+      >>> view2 = view1 + 0.1 * np.random.default_rng(1).normal(size=view1.shape)
+      >>> "injective" in an.diagnose(view1, view2).violated
+      True
     """
+    references = _by_name(reference)
     if encoder is not None:
         view1, view2 = encoder(view1), encoder(view2)
-        reference = None if reference is None else encoder(reference)
+        references = {name: encoder(given) for name, given in references.items()}
     one = as_embeddings("view1", view1, LEAST_PAIRS)
     other = as_embeddings("view2", view2, LEAST_PAIRS)
     if one.shape != other.shape:
-        raise ValueError(f"both views must have one shape, got {one.shape} and {other.shape}")
+        raise PairsError(f"both views must have one shape, got {one.shape} and {other.shape}")
     if len(one) < LEAST_PER_DIMENSION * one.shape[1]:
-        raise ValueError(
+        raise PairsError(
             f"{one.shape[1]} dimensions need at least {LEAST_PER_DIMENSION * one.shape[1]} pairs, "
             f"{LEAST_PER_DIMENSION} for each, got {len(one)}; encode more pairs"
         )
@@ -89,8 +98,8 @@ def diagnose(
         fitted[live] = fit.concentration
         kept = None if learned is None else learned[live]
         findings += _conditional(fit, [names[k] for k in live], kept, batch_negatives)
-    if reference is not None:
-        findings.append(shift.check_shift(u, _reference(reference, u.shape[1])))
+    for name, given in references.items():
+        findings.append(shift.check_shift(u, _reference(given, u.shape[1]), name))
     return Diagnosis(tuple(findings), len(u), u.shape[1], fitted)
 
 
@@ -116,10 +125,16 @@ def _unit(x: FloatArray) -> FloatArray:
     return x / np.where(norms > 0, norms, 1.0)
 
 
+def _by_name(reference: Any) -> dict[str, Any]:
+    if reference is None:
+        return {}
+    return dict(reference) if isinstance(reference, Mapping) else {"": reference}
+
+
 def _reference(given: Any, dim: int) -> FloatArray:
     found = as_embeddings("reference", given, LEAST_PAIRS)
     if found.shape[1] != dim:
-        raise ValueError(f"reference must have {dim} dimensions as the views, got {found.shape[1]}")
+        raise PairsError(f"reference must have {dim} dimensions as the views, got {found.shape[1]}")
     return _unit(found)
 
 

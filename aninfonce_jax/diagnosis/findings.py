@@ -231,3 +231,12 @@ def strongest(
         p_value=min(1.0, m * 2 * float(stats.norm.sf(scores.max()))),
         detectable=float((reach + stats.norm.ppf(POWER)) * np.median(errors)),
     )
+
+
+def histogram(values: FloatArray, bins: int = 30) -> dict[str, Any]:
+    """Returns edges [bins + 1] and the share of values between them [bins], as JSON holds them."""
+    low, high = float(values.min()), float(values.max())
+    # Of numbers that are all alike, or differ by rounding only.
+    room = 1e-6 * max(1.0, abs(low), abs(high))
+    counts, edges = np.histogram(values, bins, (low - room, high + room))
+    return {"edges": edges.tolist(), "shares": (counts / max(len(values), 1)).tolist()}

@@ -1,12 +1,13 @@
 """Checks of the anchors alone: uniform on the sphere, its support, folds, collapse."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from scipy import optimize, stats
 
-from aninfonce_jax.diagnosis.findings import LEVEL, POWER, Evidence, Finding
+from aninfonce_jax.diagnosis.findings import LEVEL, POWER, Evidence, Finding, histogram
 from aninfonce_jax.scores import monitors
 
 FloatArray = npt.NDArray[np.float64]
@@ -21,6 +22,8 @@ _PROJECTION_TOLERANCE = 0.1
 _EMPTY_TOLERANCE = 0.02
 _NORM_TOLERANCE = 0.01
 _FOLD_TOLERANCE = 0.5
+# Of an output's variance.
+_TOLD_TOLERANCE = 0.5
 # Of the spread that a uniform dimension has, and of the rank.
 _DEAD_TOLERANCE = 0.9
 _RANK_TOLERANCE = 0.5
@@ -29,7 +32,9 @@ _RANDOM_DIRECTIONS = 10
 
 def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
     """Asks whether anchors are uniform: their mean, their axes, and one dimension at a time."""
-    evidence = (_rayleigh(anchors), _bingham(anchors), _projections(anchors, names))
+    apart, shown = _projections(anchors, names)
+    evidence = (_rayleigh(anchors), _bingham(anchors), apart)
+    d = anchors.shape[1]
     return Finding(
         UNIFORM,
         "anchors are uniform on the sphere",
@@ -37,7 +42,13 @@ def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
         "Some inputs are far more common than others, or the encoder has not spread them yet. "
         "Balance the data, train longer or with more negatives; objective.centring keeps the "
         "mean at zero. The theorem needs it; R² often survives mild deviations.",
-        details={"mean": anchors.mean(axis=0).tolist()},
+        details={
+            # On a uniform sphere all scaled means are 0, and all scaled squares 1.
+            "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
+            "scaled_squares": (d * np.mean(anchors**2, axis=0)).tolist(),
+            "principal_variances": (d * np.linalg.eigvalsh(np.cov(anchors.T))[::-1]).tolist(),
+            "projection": shown,
+        },
     )
 
 
@@ -94,11 +105,14 @@ def _solved(f: Callable[[float], float]) -> float:
     return float(optimize.brentq(f, 1e-9, end, xtol=1e-6, rtol=1e-6)) if f(end) >= 0 else end
 
 
-def _projections(u: FloatArray, names: list[str]) -> Evidence:
+def _projections(u: FloatArray, names: list[str]) -> tuple[Evidence, dict[str, Any]]:
     """Each dimension, and a few random directions, by Kolmogorov and Smirnov's distance.
 
     Projections onto random directions tell any two distributions on the sphere apart
     (Cuesta-Albertos, Cuevas and Fraiman, 2009).
+
+    Returns:
+      The evidence, and the distribution along the worst direction beside that of uniform anchors.
     """
     n, d = u.shape
     random = np.random.default_rng(0).normal(size=(_RANDOM_DIRECTIONS, d))
@@ -112,7 +126,9 @@ def _projections(u: FloatArray, names: list[str]) -> Evidence:
     reach = float(np.sqrt(np.log(2 * m * 3 / LEVEL) / (2 * n)))
     effect = float(distances[worst])
     label = names[worst] if worst < d else "a random direction"
-    return Evidence(
+    shown: dict[str, Any] = {"where": label, **histogram(projected[:, worst])}
+    shown["expected"] = np.diff(_projected_cdf(np.array(shown["edges"]), d)).tolist()
+    evidence = Evidence(
         f"distance from uniform ({label})",
         effect,
         (max(effect - reach, 0.0), min(effect + reach, 1.0)),
@@ -121,6 +137,7 @@ def _projections(u: FloatArray, names: list[str]) -> Evidence:
         min(1.0, m * float(stats.kstwo.sf(effect, n))),
         reach + float(np.sqrt(np.log(1 / (1 - POWER)) / (2 * n))),
     )
+    return evidence, shown
 
 
 def _projected_cdf(x: FloatArray, dim: int) -> FloatArray:
@@ -174,11 +191,12 @@ def check_support(embeddings: FloatArray, anchors: FloatArray, names: list[str])
 
 
 def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
-    """Asks whether a factor was folded: an output, or a direction, of one sign.
+    """Asks whether a factor was folded: an output of one sign, or one that the others determine.
 
     On the sphere the size of a coordinate follows from the others; an encoder that gives up a
-    factor's sign covers one hemisphere, and √d · |mean| along it is 0.8. Other ways of mapping
-    two inputs onto one point can't be seen in embeddings.
+    factor's sign covers one hemisphere, and √d · |mean| along it is 0.8. Its output is then a
+    function of the squares of the others, where a factor's sign would be news. Other ways of
+    mapping two inputs onto one point can't be seen in embeddings.
     """
     n, d = anchors.shape
     even, odd = anchors[0::2], anchors[1::2]
@@ -197,8 +215,7 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
     worst = int(np.argmax(effects - reaches))
     label = names[worst] if worst < d else "direction of the mean"
     power = float(stats.norm.ppf(POWER) / np.sqrt(n))
-    means = np.sqrt(d) * anchors.mean(axis=0)
-    evidence = Evidence(
+    sign = Evidence(
         f"folded share ({label})",
         float(effects[worst]),
         (
@@ -210,16 +227,60 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
         min(1.0, m * min(p_values)),
         float(z / np.sqrt(n)) + power,
     )
+    told, explained = _told_by_others(even, odd, names)
     return Finding(
         INJECTIVE,
-        "no factor is folded: outputs take both signs alike",
-        (evidence,),
+        "no factor is folded: outputs take both signs alike, and none follows from the others",
+        (sign, told),
         "The encoder covers one side of the sphere only, so a factor's sign is lost. Train again "
         "with objective.centring (an.centring_penalty), a smaller start of Λ̂ or a smaller "
         "learning rate; it rarely finds back by itself. If the data themselves are one-sided "
         "('uniform' is violated in the latents too), it is no fold.",
-        details={"scaled_means": means.tolist(), "positive_shares": shares[:d].tolist()},
+        details={
+            "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
+            "positive_shares": shares[:d].tolist(),
+            "told_by_others": explained.tolist(),
+        },
     )
+
+
+def _told_by_others(
+    fitted: FloatArray, held_out: FloatArray, names: list[str]
+) -> tuple[Evidence, FloatArray]:
+    """How much of each output the others and their squares tell, on held-out anchors.
+
+    Of uniform anchors they tell nothing. It is no test, but an interval against a limit: a
+    correlation that is refuted though tiny would be no fold.
+
+    Returns:
+      Evidence of the worst, and the explained share of every output, [d].
+    """
+    n, d = held_out.shape
+    correlations = np.zeros(d)
+    for k in range(d):
+        one, other = (_others_and_squares(x, k) for x in (fitted, held_out))
+        weights = np.linalg.lstsq(one, fitted[:, k], rcond=1e-6)[0]
+        predicted = other @ weights
+        if predicted.std() > 0 and held_out[:, k].std() > 0:
+            correlations[k] = np.corrcoef(predicted, held_out[:, k])[0, 1]
+    z = float(stats.norm.isf(LEVEL / (2 * d)))
+    # Fisher's transformation, whose error is the same for every correlation.
+    scores, error = np.arctanh(np.clip(correlations, -1 + 1e-12, 1 - 1e-12)), 1 / np.sqrt(n - 3)
+    worst = int(np.argmax(scores))
+    low, high = (float(np.tanh(max(scores[worst] + sign * z * error, 0.0))) for sign in (-1, 1))
+    explained = np.maximum(correlations, 0.0) ** 2
+    evidence = Evidence(
+        f"share of an output that the others tell ({names[worst]})",
+        float(explained[worst]),
+        (low**2, high**2),
+        _TOLD_TOLERANCE,
+    )
+    return evidence, explained
+
+
+def _others_and_squares(x: FloatArray, k: int) -> FloatArray:
+    others = np.delete(x, k, axis=1)
+    return np.concatenate([np.ones((len(x), 1)), others, others**2], axis=1)
 
 
 def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:

@@ -157,7 +157,7 @@ def _mean_errors(values: FloatArray, dim: int) -> FloatArray:
     centred = values - values.mean(axis=0)
     spread = np.maximum(np.sqrt(np.mean(centred**2, axis=0)), 1e-300)
     errors = spread / np.sqrt(max(n - 1, 1)) * (1 + 2 * dim / n)
-    kurtosis = np.mean((centred / spread) ** 4, axis=0)
+    kurtosis = np.mean(((centred / spread) ** 2) ** 2, axis=0)  # a power of 4 takes far longer
     score = np.abs(values.mean(axis=0)) / errors
     freedom = 2 * n / np.maximum(kurtosis - 1, 1e-6)
     normal = stats.norm.isf(np.maximum(stats.t.sf(score, freedom), 1e-300))

@@ -14,7 +14,7 @@ _TOLERANCE = 0.2
 _PENALTY = 1e-2
 
 
-def check_shift(anchors: FloatArray, reference: FloatArray) -> Finding:
+def check_shift(anchors: FloatArray, reference: FloatArray, name: str = "") -> Finding:
     """Asks whether a classifier tells anchors from a reference, better than by chance.
 
     A linear discriminant on the coordinates and their squares is fitted to one half of each
@@ -23,6 +23,7 @@ def check_shift(anchors: FloatArray, reference: FloatArray) -> Finding:
     Args:
       anchors: [n, d].
       reference: [m, d].
+      name: of the reference, where there are several.
     """
     rng = np.random.default_rng(0)
     one, other = (x[rng.permutation(len(x))] for x in (anchors, reference))
@@ -36,7 +37,8 @@ def check_shift(anchors: FloatArray, reference: FloatArray) -> Finding:
     beaten = 1 - np.searchsorted(np.sort(scores[1]), scores[0]) / m
     beats = np.searchsorted(np.sort(scores[0]), scores[1]) / n
     error = float(np.sqrt(beaten.var(ddof=1) / n + beats.var(ddof=1) / m))
-    by_chance = float(np.sqrt((n + m + 1) / (12 * n * m)))
+    # The larger of what chance and the scores themselves give.
+    by_chance = max(float(np.sqrt((n + m + 1) / (12 * n * m))), error)
     effect = 2 * area - 1
     reach = 2 * float(stats.norm.ppf(0.975)) * error
     evidence = Evidence(
@@ -49,12 +51,16 @@ def check_shift(anchors: FloatArray, reference: FloatArray) -> Finding:
         2 * by_chance * float(stats.norm.isf(0.05) + stats.norm.ppf(POWER)),
     )
     return Finding(
-        SHIFT,
+        f"{SHIFT}: {name}" if name else SHIFT,
         "both sets of inputs come from one distribution",
         (evidence,),
         "A classifier tells the sets apart, so scores on the one say little of the other. Evaluate "
         "on inputs made as those of training were (augmented, if they were), or train on both.",
-        details={"area_under_curve": area, "held_out": [n, m]},
+        details={
+            "area_under_curve": area,
+            "held_out": [n, m],
+            "scores": _score_histograms(*scores),
+        },
     )
 
 
@@ -68,3 +74,16 @@ def _discriminant(one: FloatArray, other: FloatArray) -> FloatArray:
     scale = np.sqrt(np.maximum(np.diag(within), 1e-300))
     correlations = within / np.outer(scale, scale) + _PENALTY * np.eye(len(scale))
     return np.linalg.solve(correlations, (b.mean(axis=0) - a.mean(axis=0)) / scale) / scale
+
+
+def _score_histograms(anchors: FloatArray, reference: FloatArray) -> dict[str, list[float]]:
+    """Returns shares of both sets between the same edges, in standard deviations of all."""
+    both = np.concatenate([anchors, reference])
+    spread = max(float(both.std()), 1e-300)
+    one, other = ((x - both.mean()) / spread for x in (anchors, reference))
+    edges = np.linspace(-3, 3, 31)
+
+    def shares(x: FloatArray) -> list[float]:
+        return (np.histogram(np.clip(x, -3, 3), edges)[0] / len(x)).tolist()
+
+    return {"edges": edges.tolist(), "anchors": shares(one), "reference": shares(other)}

@@ -108,19 +108,31 @@ class HeldOutPairs:
         )
 
     def _batches(self, count: int) -> Iterator[PyTree]:
-        """Yields what the source is fed for the first `count` batches, or all if it has fewer.
+        assert self._source is not None
+        return fed_batches(self._source, self._experiment, self._placement, count, self.unreadable)
 
-        Of a source that is not fed, nothing.
-        """
-        experiment, source = self._experiment, self._source
-        assert source is not None
-        if source.fed(experiment.batch_size) is None:
-            return
-        rows = self._placement.rows(experiment.batch_size)
-        with as_feed(source.open_feed(rows, seed=experiment.seed, step=0)) as feed:
-            for fed in itertools.islice(feed, count):
-                yield self._placement.put_rows(fed)
-            self.unreadable.update(feed.unreadable.values())
+
+def fed_batches(
+    source: Source, experiment: Experiment, placement: Placement, count: int, unreadable: set[str]
+) -> Iterator[PyTree]:
+    """Yields what the source is fed for the first `count` batches, or all if it has fewer.
+
+    Of a source that is not fed, nothing.
+
+    Args:
+      source: of the pairs.
+      experiment: says how large a batch is, and by which seed.
+      placement: where the batches go.
+      count: how many.
+      unreadable: takes the names of examples that can't be read.
+    """
+    if source.fed(experiment.batch_size) is None:
+        return
+    rows = placement.rows(experiment.batch_size)
+    with as_feed(source.open_feed(rows, seed=experiment.seed, step=0)) as feed:
+        for fed in itertools.islice(feed, count):
+            yield placement.put_rows(fed)
+        unreadable.update(feed.unreadable.values())
 
 
 def _latents(pairs: Pairs) -> tuple[Array, Array]:

@@ -15,6 +15,7 @@ from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.data.prefetch import Prefetch
 from aninfonce_jax.evaluation.findings import Findings
 from aninfonce_jax.evaluation.held_out import collapse_findings
+from aninfonce_jax.evaluation.recovery import nonlinear_findings, recovery_findings
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import intervals, monitors, probes, registry
 from aninfonce_jax.sources.source import Examples, ExampleSet, Interventions
@@ -56,6 +57,10 @@ class Readouts:
         self._seed = experiment.seed
         self._train = examples.train.choose(self._settings.train_examples, experiment.seed)
         self._test = examples.test.choose(self._settings.test_examples, experiment.seed)
+        # What is known of how the examples were made, [examples, factors].
+        self._factors = None
+        if examples.factors is not None:
+            self._factors = np.asarray(examples.factors(self._test), np.float64)
 
     @property
     def unreadable(self) -> set[str]:
@@ -68,9 +73,14 @@ class Readouts:
         Raises:
           ConfigError: a class has no example to learn from.
         """
-        train, train_labels = self._reader.read(weights, self._train)
-        test, test_labels = self._reader.read(weights, self._test)
+        train, train_labels, _ = self._reader.read(weights, self._train)
+        test, test_labels, kept = self._reader.read(weights, self._test)
         findings = collapse_findings(test, self._layers[-1])
+        if self._factors is not None:
+            features = test[self._layers[-1]].astype(np.float64)
+            findings.add(recovery_findings(self._factors[kept], features, None))
+            if full:
+                findings.add(nonlinear_findings(self._factors[kept], features))
         classes = Findings()
         if self._classes > 1:
             bank = {x: probes.Labelled(train[x], train_labels) for x in self._layers}
@@ -216,14 +226,17 @@ class _Reader:
         self._intervene = jax.jit(self._views_with, static_argnames=("name", "strength"))
         self._encode = jax.jit(self._encode_layers)
 
-    def read(self, weights: Weights, examples: ExampleSet) -> tuple[Features, np.ndarray]:
-        """Returns the features of examples as they are, and their labels."""
-        parts, labels = [], []
-        for batch in self._batches(examples):
+    def read(
+        self, weights: Weights, examples: ExampleSet
+    ) -> tuple[Features, np.ndarray, np.ndarray]:
+        """Returns the features of examples as they are, their labels, and which could be read."""
+        parts, labels, kept = [], [], []
+        for number, batch in enumerate(self._batches(examples)):
             keep, own = self._placement.fetch((batch.mask, batch.label))
             parts.append(self._rows(self._encode(weights, self._observe(batch)), keep))
             labels.append(own[keep])
-        return _joined(parts), np.concatenate(labels)
+            kept.append(number * len(keep) + np.flatnonzero(keep))
+        return _joined(parts), np.concatenate(labels), np.concatenate(kept)
 
     def read_with(
         self, weights: Weights, examples: ExampleSet, name: str, strength: str

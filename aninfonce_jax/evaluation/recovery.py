@@ -7,8 +7,15 @@ import numpy as np
 
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings, Part
+from aninfonce_jax.evaluation.members import learned_by_members, member_recovery
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.scores import concentration, identifiability, intervals, registry
+from aninfonce_jax.scores import (
+    concentration,
+    explicitness,
+    identifiability,
+    intervals,
+    registry,
+)
 from aninfonce_jax.sources.source import Latents
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Weights
@@ -27,14 +34,20 @@ def make_recovery(experiment: Experiment, placement: Placement, known: Latents) 
     embed = jax.jit(experiment.embed)
 
     def recover(weights: Weights, *, full: bool) -> Findings:
-        del full  # every score is cheap enough for every evaluation
         features = np.asarray(placement.fetch(embed(weights, observations)), np.float64)
         findings = recovery_findings(true_latents, features, known.concentration)
+        if full:
+            findings.add(nonlinear_findings(true_latents, features))
         if known.concentration is not None:
-            learned = experiment.objective.concentration(
-                weights.params["objective"], features.shape[1]
+            objective = experiment.objective
+            learned = objective.concentration(weights.params["objective"], features.shape[1])
+            target = objective.target(known)
+            findings.scores |= map_scores(
+                true_latents, features, known.concentration, learned, target
             )
-            findings.scores |= map_scores(true_latents, features, known.concentration, learned)
+        if known.members:
+            by_members = learned_by_members(experiment, weights)
+            findings.scores |= member_recovery(true_latents, features, known.members, by_members)
         return findings
 
     return recover
@@ -80,26 +93,50 @@ def recovery_findings(
     return findings
 
 
+def nonlinear_findings(latents: np.ndarray, features: np.ndarray) -> Findings:
+    """Returns what kernel ridge regression finds of the factors; nothing of too few samples."""
+    if len(latents) < explicitness.FEWEST_SAMPLES:
+        return Findings()
+    found = explicitness.explicitness(latents, features, readout="kernel")
+    key = registry.R2_KERNEL.key
+    return Findings({key: found.value}, {key: found.interval})
+
+
 def map_scores(
-    latents: np.ndarray, features: np.ndarray, truth: np.ndarray, learned: Array | None
+    latents: np.ndarray,
+    features: np.ndarray,
+    truth: np.ndarray,
+    learned: Array | None,
+    target: np.ndarray | None,
 ) -> dict[str, Any]:
-    """Returns Λ̂ beside Λ, and the linear map from true to recovered factors.
+    """Returns Λ̂ beside what it should be, and the linear map from true to recovered factors.
 
     Theory fixes the recovered factors up to order. Λ̂ is compared with the Λ of what its
     feature recovers, and for comparison with both sorted. The map's rows are in the order
     that distinct Λ̂ tell; where the objective has none, the map itself does. An encoder with
     more or fewer outputs than factors has no such order, and nothing is compared.
+
+    Args:
+      latents: true factors [samples, dim].
+      features: embeddings [samples, features].
+      truth: the true Λ [dim].
+      learned: Λ̂ [features], where the objective has one.
+      target: the Λ̂ [dim] at which the loss is smallest: Λ, but for some objectives; None where
+        it is not known, and Λ̂ can't be compared.
     """
-    scores: dict[str, Any] = {registry.CONCENTRATION_TRUE: truth.tolist()}
+    scores: dict[str, Any] = {}
+    if target is not None:
+        scores[registry.CONCENTRATION_TRUE] = target.tolist()
     if features.shape[1] != latents.shape[1]:
         return scores
-    values = None if learned is None else np.asarray(learned, np.float64)
+    values = None if learned is None or target is None else np.asarray(learned, np.float64)
     matrix = identifiability.recovered_map(latents, features)
     if values is not None:
-        matched = concentration.recovered_concentration(truth, values, matrix)
+        assert target is not None
+        matched = concentration.recovered_concentration(target, values, matrix)
         scores[registry.CONCENTRATION] = matched.tolist()
-        scores[registry.CONCENTRATION_ERROR.key] = float(np.max(np.abs(matched / truth - 1)))
-        error = concentration.concentration_error(truth, values)
+        scores[registry.CONCENTRATION_ERROR.key] = float(np.max(np.abs(matched / target - 1)))
+        error = concentration.concentration_error(target, values)
         scores[registry.CONCENTRATION_ERROR_SORTED] = error
     tells_order = values is not None and np.ptp(values) > 0
     blocks = concentration.block_orthogonality(matrix, truth, values if tells_order else None)

@@ -12,19 +12,21 @@ import numpy as np
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.cli import warn
 from aninfonce_jax.evaluation.findings import Findings, Part
 from aninfonce_jax.evaluation.held_out import HeldOutPairs
+from aninfonce_jax.evaluation.lost import find_lost_factor
+from aninfonce_jax.evaluation.members import learned_by_members, member_scores
 from aninfonce_jax.evaluation.readouts import Readouts
 from aninfonce_jax.evaluation.recovery import make_recovery
+from aninfonce_jax.evaluation.samples import Samples
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health, registry
-from aninfonce_jax.training import loop
 from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.goodput import entries
 from aninfonce_jax.training.session import Evaluate, count_parameters
+from aninfonce_jax.training.trained import check_saved, restore_run
 from aninfonce_jax.types import Weights
 
 # The fields of a run that may change once it is trained.
@@ -53,6 +55,7 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
         parts.append(make_recovery(experiment, placement, known.latents))
     if known.latents is None and known.examples is None:
         parts.append(held_out.collapse)
+    parts.append(Samples(experiment.source))
 
     def evaluate(weights: Weights, *, full: bool) -> dict[str, Any]:
         findings = Findings(_learned(experiment, weights))
@@ -78,13 +81,27 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
             loss_floor=scores.get(registry.LOSS_FLOOR.key),
             r2=scores.get(registry.R2.key),
         )
+        if full and not problems:
+            problems += _lost_factor(experiment, findings.embeddings)
         return {**scores, registry.INTERVALS: findings.intervals, registry.WARNINGS: problems}
 
     return evaluate
 
 
+def _lost_factor(experiment: Experiment, embeddings: np.ndarray | None) -> list[str]:
+    """Returns a sentence if a factor looks lost, of runs whose outputs should each be a factor."""
+    on_sphere = experiment.objective.compares_directions
+    if embeddings is None or not on_sphere or experiment.source.known.latents is None:
+        return []
+    lost = find_lost_factor(embeddings)
+    return [lost] if lost else []
+
+
 def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:
-    """Returns the Λ̂ that the objective has learned, largest first, where it learns one."""
+    """Returns the Λ̂ that the objective has learned, largest first, or those of its members."""
+    by_members = learned_by_members(experiment, weights)
+    if by_members is not None and len(by_members) > 1:
+        return member_scores(by_members)
     dim = experiment.embedding_dim
     learned = experiment.objective.concentration(weights.params["objective"], dim)
     if learned is None:
@@ -113,12 +130,7 @@ def evaluate_workdir(
 
     def open_run() -> None:
         stack.enter_context(workdir_lib.hold(workdir))
-        workdir_lib.check_entries(workdir)
-        workdir_lib.check_same(
-            workdir, experiment.description, experiment.complete, but=_EVALUATION
-        )
-        if not (workdir / workdir_lib.CHECKPOINT_FOLDER).exists():
-            raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
+        check_run(experiment, workdir)
 
     with (
         contextlib.ExitStack() as stack,
@@ -129,13 +141,8 @@ def evaluate_workdir(
         peers.by_first("open the run", open_run)
         saved = workdir_lib.read_saved(workdir)
         config_hash = saved.hash
-        with loop.open_checkpoints(workdir, experiment, placement) as checkpoints:
-            restored = checkpoints.restore_latest(loop.abstract_state(experiment, placement))
-        if restored is None:
-            raise workdir_lib.WorkdirError(f"{workdir} has no checkpoint yet; train it first")
+        restored = restore_run(workdir, experiment, placement)
         if peers.is_first:
-            for problem in restored.problems:
-                warn(problem)
             _check_replaces(workdir, config_hash, restored)
         peers.at("evaluating", restored.step)
         scores = {
@@ -153,6 +160,13 @@ def evaluate_workdir(
             workdir_lib.write_eval(workdir, scores, config_hash, restored.extra.get("rows"))
         peers.wait_for_all("scores are written")
     return scores
+
+
+def check_run(experiment: Experiment, workdir: AnyPath) -> None:
+    """Raises WorkdirError if the folder holds no run of the experiment that was saved."""
+    workdir_lib.check_entries(workdir)
+    workdir_lib.check_same(workdir, experiment.description, experiment.complete, but=_EVALUATION)
+    check_saved(workdir)
 
 
 def _check_replaces(workdir: AnyPath, config_hash: str, restored: Restored) -> None:

@@ -12,14 +12,13 @@ import matplotlib
 from matplotlib.axes import Axes
 
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.files import read_json, write_bytes
+from aninfonce_jax.files import write_bytes
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import COLORS
 from aninfonce_jax.report.panels import STYLE, Chart, Key, overview_chart
 from aninfonce_jax.report.quantities import count, duration, number, size
 from aninfonce_jax.report.templates import templates
 
-_FILE_BYTES = 2**26
 _GIB = 2**30
 # Parts of a chip's memory, with the colour of each.
 _MEMORY = {
@@ -61,9 +60,9 @@ def write_forecast(folder: AnyPath) -> AnyPath:
       The path of the page, which needs no other file.
 
     Raises:
-      FileError: there is no such file, or it is damaged.
+      WorkdirError: there is no such file, or it is damaged.
     """
-    values = read_json(folder / workdir_lib.COMPILE_FILE, _FILE_BYTES)
+    values = workdir_lib.read_forecasts(folder)
     rows = [_row(found, values["forecasts"]) for found in values["forecasts"]]
     figures = folder / workdir_lib.FIGURES_FOLDER
     figures.mkdir(parents=True, exist_ok=True)

@@ -19,6 +19,12 @@ OBJECTIVE_NAMES = {
     "supervised": "Supervised",
     "lp": "Lp contrast",
     "aninfonce_no_l2": "AnInfoNCE, no ℓ2 norm",
+    "elbo": "VAE",
+    "ensemble": "Ensemble",
+    "tricl": "TriCL",
+    "vicreg": "VICReg",
+    "sigreg": "LeJEPA",
+    "hard_negatives": "AnInfoNCE, hard negatives",
 }
 # What has no part in what a run learns.
 _IDLE = ("name", "compare", "made_by")

@@ -27,6 +27,8 @@ Draw = Callable[[Axes], None]
 
 PANEL_SIZE = (3.9, 2.7)
 _COLUMNS = 3
+# What an entry of a legend takes, and what every further row of them.
+_KEY_INCHES, _KEY_ROW_INCHES = 2.4, 0.3
 
 STYLE = {
     "font.family": "sans-serif",
@@ -117,10 +119,10 @@ def panel_chart(
     title: str,
     keys: list[Key],
     panels: Sequence[Drawing],
-    folder: AnyPath,
+    folder: AnyPath | None,
     size: Size = PANEL_SIZE,
 ) -> Chart:
-    """A chart of panels side by side."""
+    """A chart of panels side by side; without a folder, no image of them all."""
     columns = min(len(panels), _COLUMNS)
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows + 0.8), layout="constrained")
@@ -131,7 +133,8 @@ def panel_chart(
         panel.draw(ax)
         svg = _draw_inline(f"{name}-{index}", size, panel.draw)
         drawn.append(Panel(panel.title, svg, panel.note))
-    _save(figure, title, keys, folder / name)
+    if folder is not None:
+        _save(figure, title, keys, folder / name)
     return Chart(name, keys, drawn)
 
 
@@ -141,14 +144,15 @@ def overview_chart(
     keys: list[Key],
     wide: tuple[Size, Draw],
     narrow: tuple[Size, Draw],
-    folder: AnyPath,
+    folder: AnyPath | None,
     note: str = "",
 ) -> Chart:
     """A chart of one panel for all runs, in a version for wide screens and one for phones."""
     (width, height), draw_wide = wide
     figure = Figure(figsize=(width, height + 0.8), layout="constrained")
     draw_wide(figure.add_subplot())
-    _save(figure, title, keys, folder / name)
+    if folder is not None:
+        _save(figure, title, keys, folder / name)
     panels = [
         Panel("", _draw_inline(f"{name}-{layout}", size, draw), note, layout)
         for layout, (size, draw) in (("wide", wide), ("narrow", narrow))
@@ -190,7 +194,11 @@ def _save(figure: Figure, title: str, keys: Sequence[Key], stem: AnyPath) -> Non
     """Writes the image of all runs, on white, as PNG and SVG."""
     figure.suptitle(title, fontsize=12, fontweight="bold")
     if handles := [_legend_handle(key) for key in keys]:
-        figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 4))
+        # As many entries beside each other as a narrow figure has room for.
+        columns = min(len(handles), 4, max(1, int(figure.get_figwidth() / _KEY_INCHES)))
+        rows = -(-len(handles) // columns)
+        figure.set_figheight(figure.get_figheight() + _KEY_ROW_INCHES * (rows - 1))
+        figure.legend(handles=handles, loc="outside lower center", ncols=columns)
     figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out; savefig would do it again for each format
     formats: dict[str, dict[str, Any]] = {

@@ -13,6 +13,7 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import warn
 from aninfonce_jax.files import write_bytes
 from aninfonce_jax.remote import AnyPath, RemotePath
+from aninfonce_jax.report.ensemble import ensemble_section
 from aninfonce_jax.report.features import features_section
 from aninfonce_jax.report.figures import COLORS, RUN_COLORS
 from aninfonce_jax.report.groups import (
@@ -27,6 +28,7 @@ from aninfonce_jax.report.panels import STYLE
 from aninfonce_jax.report.readouts import readouts_section
 from aninfonce_jax.report.recovery import recovery_section
 from aninfonce_jax.report.runs import ReportError, WorkDir, read_workdir
+from aninfonce_jax.report.samples import samples_section
 from aninfonce_jax.report.section import Section
 from aninfonce_jax.report.summary import summarize
 from aninfonce_jax.report.templates import templates
@@ -39,7 +41,9 @@ __all__ = ["ReportError", "write_report"]
 # In the order of the page.
 _SECTIONS: Sequence[Callable[[Comparison, AnyPath], Section | None]] = (
     recovery_section,
+    ensemble_section,
     readouts_section,
+    samples_section,
     training_section,
     features_section,
 )
@@ -65,6 +69,22 @@ def write_report(
     Raises:
       ReportError: if a folder is no work directory or holds no evaluation yet.
       WorkdirError: if a folder is damaged, or another process writes a report to `output`.
+
+    Example:
+      >>> positives = an.conditionals.Anisotropic([25.0, 25.0, 5.0])
+      >>> process = an.LatentProcess(an.Sphere(3), an.marginals.Uniform(), positives, jnp.tanh)
+      >>> import flax.linen as nn, optax
+      >>> experiment = an.Experiment(
+      ...     an.ProcessSource(process),
+      ...     an.as_encoder(nn.Dense(3)),
+      ...     an.objectives.AnInfoNCE(),
+      ...     optax.adam(1e-3),
+      ...     steps=2,
+      ...     batch_size=16,
+      ... )
+      >>> result = an.train(experiment, "runs/one", progress="off")
+      >>> an.write_report("runs/one", "runs/one").name
+      'report.html'
     """
     if not workdirs:
         raise ReportError("expected at least one work directory to report on, got none")

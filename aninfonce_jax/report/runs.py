@@ -29,6 +29,9 @@ _KINDS = {
     "InfoNCE": "infonce",
     "LpLoss": "lp",
     "Supervised": "supervised",
+    "Elbo": "elbo",
+    "VICReg": "vicreg",
+    "SIGReg": "sigreg",
 }
 
 
@@ -223,7 +226,7 @@ def read_workdir(path: AnyPath) -> WorkDir:
     last = dict(evaluation.scores)
     if not evals and not last:
         raise ReportError(
-            f'{path} holds no evaluation yet (no row with "split": "eval" in {metrics.name}); '
+            f"{path} holds no evaluation yet (no row of one in {metrics.name}); "
             "wait for the first one, or lower eval.every"
         )
     changed = workdir_lib.check_metrics(metrics, rows, evaluation, _planned_steps(config))
@@ -261,9 +264,9 @@ def _planned_steps(config: Mapping[str, Any]) -> Any:
     return config.get("train.steps", config.get("steps"))
 
 
-def _by_step(rows: Sequence[Mapping[str, Any]], split: str) -> list[dict[str, Any]]:
+def _by_step(rows: Sequence[Mapping[str, Any]], split: workdir_lib.Split) -> list[dict[str, Any]]:
     """The rows of one split by increasing step; of a step logged twice (resumed) the later row."""
-    chosen = {row[registry.STEP]: dict(row) for row in rows if row.get("split") == split}
+    chosen = {row[registry.STEP]: dict(row) for row in workdir_lib.rows_of(rows, split)}
     return [chosen[step] for step in sorted(chosen)]
 
 

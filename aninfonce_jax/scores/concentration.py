@@ -33,7 +33,12 @@ def match_concentration(true: npt.ArrayLike, learned: npt.ArrayLike) -> FloatArr
 
 
 def concentration_error(true: npt.ArrayLike, learned: npt.ArrayLike) -> float:
-    """Returns the largest relative error of Λ̂, with both sorted (see `match_concentration`)."""
+    """Returns the largest relative error of Λ̂, with both sorted (see `match_concentration`).
+
+    Example:
+      >>> round(an.concentration_error([25.0, 5.0], [5.1, 25.0]), 3)
+      0.02
+    """
     return float(np.max(np.abs(match_concentration(true, learned) / np.asarray(true) - 1)))
 
 
@@ -90,6 +95,11 @@ def block_orthogonality(
 
     Raises:
       ValueError: shapes that do not fit, values that are not finite, or Λ not positive.
+
+    Example:
+      >>> swapped = np.eye(4)[[1, 0, 3, 2]]  # factors of equal Λ may be mixed
+      >>> an.block_orthogonality(swapped, [25.0, 25.0, 5.0, 5.0]).inside
+      1.0
     """
     a = checked.square_map(matrix)
     values = checked.concentration("concentration", concentration)

@@ -67,6 +67,11 @@ def run_consistency(
     Raises:
       ValueError: shapes that do not fit, values that are not finite, an alignment that is
         unknown or needs equal dimensions, or too few rows.
+
+    Example:
+      >>> latents = np.random.default_rng(0).normal(size=(200, 2))
+      >>> round(an.run_consistency(latents, 2 * latents[:, ::-1]).value, 3)
+      1.0
     """
     a, b = _checked(one, other, alignment)
     rows = min(chunk, max(len(a) // 10, 1))

@@ -25,6 +25,7 @@ from aninfonce_jax.scores.trees import fit_trees
 Readout = Literal["linear", "kernel", "trees"]
 READOUTS: tuple[Readout, ...] = get_args(Readout)
 
+FEWEST_SAMPLES = 40
 # Points that the kernel is spanned by; with fewer samples to fit on, ridge regression is exact.
 LANDMARKS = 512
 # Rows whose kernel is held at a time.
@@ -64,6 +65,13 @@ def explicitness(
     Raises:
       ValueError: shapes that do not fit, values that are not finite, fewer than 40 samples, or
         an unknown readout.
+
+    Example:
+      >>> latents = np.random.default_rng(0).normal(size=(200, 2))
+      >>> bent = latents**3
+      >>> kernel = an.explicitness(latents, bent, readout="kernel").value
+      >>> kernel > an.explicitness(latents, bent, readout="linear").value
+      True
     """
     z, h = checked_samples(latents, features)
     targets, predictions = read_out(z, h, readout=readout, seed=seed)
@@ -94,8 +102,8 @@ def read_out(
     """Returns latents of the scored half, and what the readout makes of its features."""
     if readout not in READOUTS:
         raise ValueError(f"readout must be one of {', '.join(READOUTS)}, got {readout!r}")
-    if len(latents) < 40:
-        raise ValueError(f"a readout needs at least 40 samples, got {len(latents)}")
+    if len(latents) < FEWEST_SAMPLES:
+        raise ValueError(f"a readout needs at least {FEWEST_SAMPLES} samples, got {len(latents)}")
     fitted, scored = halves(len(latents), seed)
     h = standardised(features, features[fitted])
     z = standardised(latents, latents[fitted])

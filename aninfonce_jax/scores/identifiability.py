@@ -41,6 +41,12 @@ def linear_r2(
     Raises:
       TypeError: what is not real numbers, or a seed that is no int.
       ValueError: shapes that do not fit, values that are not finite, or too few samples.
+
+    Example:
+      >>> latents = np.random.default_rng(0).normal(size=(200, 2))
+      >>> rotated = latents @ np.array([[0.6, 0.8], [-0.8, 0.6]])
+      >>> round(float(an.linear_r2(latents, rotated)), 3)
+      1.0
     """
     return float(linear_r2_per_factor(latents, features, holdout=holdout, seed=seed).mean())
 
@@ -59,6 +65,12 @@ def linear_r2_per_factor(
     to explain and counts as 0.
 
     Args and Raises: as `linear_r2`.
+
+    Example:
+      >>> latents = np.random.default_rng(0).normal(size=(200, 2))
+      >>> kept = latents[:, :1]  # the second factor is lost
+      >>> np.asarray(an.linear_r2_per_factor(latents, kept)).round(1) + 0.0
+      array([1., 0.])
     """
     z, predictions = linear_readout(latents, features, holdout=holdout, seed=seed)
     error = np.sum((z - predictions) ** 2, axis=0)
@@ -101,6 +113,11 @@ def recovered_map(latents: npt.ArrayLike, features: npt.ArrayLike) -> FloatArray
 
     Raises:
       ValueError: shapes that do not fit, values that are not finite, or too few samples.
+
+    Example:
+      >>> latents = np.random.default_rng(0).normal(size=(200, 2))
+      >>> an.recovered_map(latents, latents[:, ::-1]).shape
+      (2, 2)
     """
     z, h = checked.samples(latents, features)
     if len(z) < z.shape[1] + 2:
@@ -137,6 +154,11 @@ def mcc(
     Raises:
       ValueError: shapes that do not fit, values that are not finite, fewer than two
         samples, or an unknown method.
+
+    Example:
+      >>> latents = np.random.default_rng(0).normal(size=(200, 2))
+      >>> round(float(an.mcc(latents, -latents[:, ::-1])), 3)  # order and signs do not count
+      1.0
     """
     return mcc_with_interval(latents, features, method)[0]
 

@@ -104,6 +104,8 @@ R2_STYLE = Score(
     "r2_style", _R2, "style", "recovery", better="higher", console="R²\nstyle",
     progress="style R²",
 )  # fmt: skip
+# By kernel ridge regression: with what of the factors is there but bent.
+R2_KERNEL = Score("r2_kernel", _R2, "kernel ridge", "recovery", better="higher")
 MCC_PEARSON = Score("mcc_pearson", _MCC, "Pearson", "recovery", better="higher", console="MCC")
 MCC_SPEARMAN = Score("mcc_spearman", _MCC, "Spearman", "recovery", better="higher")
 # Λ̂ is a number of the network's own, not measured on examples: it has no interval.
@@ -123,8 +125,8 @@ SPREAD_MIN = Score("spread_min", "spread", "smallest", "features")
 SPREAD_MEDIAN = Score("spread_median", "spread", "median", "features")
 
 SCORES = (
-    R2, R2_CONTENT, R2_STYLE, MCC_PEARSON, MCC_SPEARMAN, CONCENTRATION_ERROR, KNN_ACCURACY,
-    PROBE_ACCURACY, LOSS, LOSS_FLOOR, SPREAD_MIN, SPREAD_MEDIAN,
+    R2, R2_CONTENT, R2_STYLE, R2_KERNEL, MCC_PEARSON, MCC_SPEARMAN, CONCENTRATION_ERROR,
+    KNN_ACCURACY, PROBE_ACCURACY, LOSS, LOSS_FLOOR, SPREAD_MIN, SPREAD_MEDIAN,
 )  # fmt: skip
 
 
@@ -157,6 +159,11 @@ BLOCK_ORTHOGONALITY = "block_orthogonality"  # how far blocks are from orthogona
 BLOCK_ENERGY = "block_energy"  # share of the map that lies within blocks of equal Λ
 CONCENTRATION = "concentration"  # Λ̂, in the order of the true factors where that is known
 CONCENTRATION_TRUE = "concentration_true"  # [dim]
+# Of the members of an ensemble.
+MEMBER_CONCENTRATIONS = "member_concentrations"  # [members, dim], Λ̂
+MEMBER_CONCENTRATIONS_TRUE = "member_concentrations_true"  # [members, dim]
+MEMBER_CONCENTRATION_ERRORS = "member_concentration_errors"  # [members]
+PREDICTION = "prediction"  # what their Λ predict of the factors, and whether it came true
 LOSS_ABOVE_FLOOR = "loss_above_floor"
 CHANCE = "chance"  # the accuracy of guessing a class
 SPREAD = "spread"  # of every output
@@ -165,6 +172,7 @@ READOUTS = "readouts"  # by layer and readout, shares
 STRENGTHS = "strength_r2"  # by layer and operation
 NEVER_APPLIED = "never_applied"  # operations that are read out but were no part of training
 UNTRAINED = "untrained"  # what is `OF_UNTRAINED`, of the network before its first step
+SAMPLES = "samples"  # a sheet of pairs that the source made itself, a PNG in base64
 WARNINGS, INTERVALS = "warnings", "intervals"
 EVALUATED_WITH = "evaluated_with"
 
@@ -203,6 +211,11 @@ PHASE_NAMES: dict[Phase, PhaseName] = {
 }
 
 
+def member_loss(place: int) -> str:
+    """What rows of training call the loss of a member, counted from 1."""
+    return f"member_{place}_loss"
+
+
 def phase_key(phase: Phase) -> str:
     """What the seconds of a phase are called."""
     return f"{SECONDS}_{phase}"
@@ -219,8 +232,8 @@ TIMINGS = frozenset(
 
 # Those that are too long for every row of the metrics.
 DETAILS = (
-    MAP, CONCENTRATION_TRUE, SPREAD, READOUTS, STRENGTHS, NEVER_APPLIED, UNTRAINED, WARNINGS,
-    INTERVALS,
+    MAP, CONCENTRATION_TRUE, MEMBER_CONCENTRATIONS_TRUE, PREDICTION, SPREAD, READOUTS, STRENGTHS,
+    NEVER_APPLIED, UNTRAINED, SAMPLES, WARNINGS, INTERVALS,
 )  # fmt: skip
 # Scores of the start that later evaluations repeat: what the network shows untrained.
 OF_UNTRAINED = (READOUTS, STRENGTHS)
@@ -264,8 +277,15 @@ def scores_of(table: Table) -> list[Score]:
 
 
 def score(key: str) -> Score:
-    """The score of that name."""
-    return next(own for own in SCORES if own.key == key)
+    """The score of that name.
+
+    Raises:
+      ValueError: there is none.
+    """
+    for own in SCORES:
+        if own.key == key:
+            return own
+    raise ValueError(f"unknown score {key!r}; choose one of {', '.join(x.key for x in SCORES)}")
 
 
 def groups(columns: Sequence[tuple[str, str]]) -> list[tuple[str, int]]:

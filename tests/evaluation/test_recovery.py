@@ -36,6 +36,6 @@ def test_equal_or_unknown_concentrations_have_no_style(truth):
 def test_without_as_many_outputs_as_factors_nothing_is_compared():
     latents = np.random.default_rng(0).normal(size=(100, 4))
     features = np.concatenate([latents, latents], axis=1)
-    assert map_scores(latents, features, TRUTH, np.ones(8)) == {
+    assert map_scores(latents, features, TRUTH, np.ones(8), TRUTH) == {
         "concentration_true": TRUTH.tolist()
     }
