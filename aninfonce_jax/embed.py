@@ -10,9 +10,16 @@ import importlib.util
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-from aninfonce_jax.cli import EXIT_FAILED, EXIT_USAGE, complain, printable
+from aninfonce_jax.cli import (
+    EXIT_FAILED,
+    EXIT_USAGE,
+    UsageError,
+    complain,
+    parse_flags,
+    printable,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,7 +27,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.estimator.model import TrainedModel
 
 COMMAND = "embed"
-_USAGE = """\
+USAGE = """\
 Embed observations with a trained run; the data it was trained on need not be there.
 
 usage: aninfonce embed --workdir=DIR --input=FOLDER|FILE.npy
@@ -43,17 +50,6 @@ _FLAGS = ("workdir", "input", "output")
 _ENDINGS = (".npy", ".csv", ".parquet")
 
 
-class EmbedError(ValueError):
-    """What a command asks for can't be done; its message is one line for the user."""
-
-
-class _Parser(argparse.ArgumentParser):
-    """Complains in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        raise EmbedError(f"{message}; see aninfonce embed --help")
-
-
 def main(arguments: Sequence[str]) -> int:
     """Runs the command and returns its exit code.
 
@@ -61,19 +57,20 @@ def main(arguments: Sequence[str]) -> int:
       arguments: those behind `embed`.
     """
     if {"-h", "--help", "-help"} & set(arguments):
-        print(_USAGE)
+        print(USAGE)
         return 0
     try:
         flags = _parse(arguments)
-    except EmbedError as error:
+    except UsageError as error:
         return complain(error, EXIT_USAGE)
     from aninfonce_jax import compile_cache
+    from aninfonce_jax.estimator.loading import USER_ERRORS
     from aninfonce_jax.training.checkpoint import CheckpointError
 
     compile_cache.use()
     try:
         count = _embed(flags)
-    except (ValueError, TypeError) as error:
+    except (UsageError, *USER_ERRORS) as error:
         return complain(error, EXIT_USAGE)
     except CheckpointError as error:
         return complain(error, EXIT_FAILED)
@@ -84,22 +81,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = _Parser(prog=f"aninfonce {COMMAND}", add_help=False, allow_abbrev=False)
-    for flag in _FLAGS:
-        parser.add_argument(f"--{flag}")
-    flags = parser.parse_args(arguments)
-    for flag in _FLAGS:
-        if not getattr(flags, flag):
-            raise EmbedError(f"--{flag} is missing; see aninfonce embed --help")
+    flags = parse_flags(COMMAND, _FLAGS, arguments)
     if Path(flags.output).suffix not in _ENDINGS:
-        raise EmbedError(f"--output must end in {', '.join(_ENDINGS)}, got {flags.output!r}")
+        raise UsageError(f"--output must end in {', '.join(_ENDINGS)}, got {flags.output!r}")
     if flags.output.endswith(".parquet") and importlib.util.find_spec("pyarrow") is None:
-        raise EmbedError(
+        raise UsageError(
             f"--output={flags.output} needs pyarrow, which is not installed; install it, or "
             "write .npy or .csv"
         )
     if not Path(flags.output).absolute().parent.is_dir():
-        raise EmbedError(f"--output={flags.output}: there is no such folder; make it first")
+        raise UsageError(f"--output={flags.output}: there is no such folder; make it first")
     return flags
 
 
@@ -128,20 +119,20 @@ def _open_input(path: Path, model: "TrainedModel") -> tuple[Any, list[str] | Non
 
     if path.is_dir():
         if not model.rows.resize:
-            raise EmbedError(
+            raise UsageError(
                 f"--input={path} is a folder, and the model takes rows of shape "
                 f"{model.rows.shape}, not images; pass an array, FILE.npy"
             )
         images = ImageFiles(path, model.rows.shape[0], model.rows.shape[-1])
         return images, images.names
     if path.suffix != ".npy" or not path.is_file():
-        raise EmbedError(f"--input={path} is neither a folder nor an array, FILE.npy")
+        raise UsageError(f"--input={path} is neither a folder nor an array, FILE.npy")
     try:
         rows = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError) as error:
-        raise EmbedError(f"--input={path} can't be read as an array: {error}") from error
+        raise UsageError(f"--input={path} can't be read as an array: {error}") from error
     if rows.ndim < 2:
-        raise EmbedError(f"--input={path} must hold rows [n, ...], got shape {rows.shape}")
+        raise UsageError(f"--input={path} must hold rows [n, ...], got shape {rows.shape}")
     return rows, None
 
 
@@ -166,7 +157,7 @@ class ImageFiles:
         )
         self.paths = sorted(found)
         if not self.paths:
-            raise EmbedError(f"--input={folder} holds no image: .jpeg, .png, .webp or .bmp")
+            raise UsageError(f"--input={folder} holds no image: .jpeg, .png, .webp or .bmp")
         self.names = [str(path.relative_to(folder)) for path in self.paths]
         self._decoder = Decoder(size, channels=channels)
 
@@ -186,7 +177,7 @@ class ImageFiles:
         try:
             return self._decoder(read_file(path, _MOST_BYTES))
         except (CorruptImageError, DataError, OSError) as error:
-            raise EmbedError(f"{path} can't be read: {error}; repair or remove it") from error
+            raise UsageError(f"{path} can't be read: {error}; repair or remove it") from error
 
 
 # Of an image file.

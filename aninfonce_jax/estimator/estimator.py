@@ -13,7 +13,7 @@ import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config.schema import CheckpointConfig, EvalConfig, LogConfig
-from aninfonce_jax.estimator import parts
+from aninfonce_jax.estimator import export, parts
 from aninfonce_jax.estimator.base import (
     BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
@@ -27,12 +27,13 @@ from aninfonce_jax.estimator.prepare import Prepared, as_source, prepare, row_sp
 from aninfonce_jax.estimator.saved import write_model
 from aninfonce_jax.estimator.scoring import loss_of
 from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes
-from aninfonce_jax.estimator.training import ContinuedExperiment, Start, best_weights, snapshot_tree
+from aninfonce_jax.estimator.training import ContinuedExperiment, Start, snapshot_tree
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.runs import train
 from aninfonce_jax.scores import registry
 from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.trained import best_weights
 from aninfonce_jax.types import Weights
 
 _LARGEST_SEED = 2**32
@@ -82,6 +83,13 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
       n_features_in_: values of an observation.
       feature_names_in_: names of the columns, of a frame that has them.
       model_: the `an.TrainedModel`.
+
+    Example:
+      >>> view1 = np.random.default_rng(0).normal(size=(100, 3))
+      >>> view2 = view1 + 0.1 * np.random.default_rng(1).normal(size=view1.shape)
+      >>> model = an.AnInfoNCE(dim=2, steps=2).fit(view1, view2)
+      >>> model.transform(view1).shape, model.concentration_.shape
+      ((100, 2), (2,))
     """
 
     def __init__(
@@ -190,24 +198,54 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         self._check_like_before(tuple(source.example().shape[1:]))
         return -loss_of(self.model_, source, self.batch_size_, self._seed())
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Writes the model into a folder, for `an.load`.
+
+        Args:
+          path: of the folder.
+          overwrite: whether a model that is there already is replaced.
 
         Raises:
           NotFittedError: `fit` comes first.
-          FileExistsError: something else is there.
+          FileExistsError: a model is there and not to be replaced, or something else is.
         """
+        write_model(path, self._content(), self.model_.weights, overwrite=overwrite)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: export.Format = "safetensors",
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Writes the model into a folder, with a model card, for others: see `TrainedModel.export`.
+
+        Args:
+          path: of the folder.
+          format: "safetensors", "stablehlo" or "onnx".
+          overwrite: whether what was exported there before is replaced.
+
+        Raises:
+          NotFittedError: `fit` comes first.
+          ModelError: a package is missing, or the encoder can't be written so.
+          FileExistsError: something is there and not to be replaced.
+        """
+        content = self._content()
+        export.export_model(self.model_, path, format, content=content, overwrite=overwrite)
+
+    def _content(self) -> dict[str, Any]:
+        """Returns what is written of it besides the weights."""
         self._require_fitted()
         params = {name: _in_json(value) for name, value in self.get_params(deep=False).items()}
         # What only another `fit` would need.
         seed = self.random_state if isinstance(self.random_state, int) else None
         own = {"pairs": None, "workdir": None, "random_state": seed}
-        content = {
+        return {
             "estimator": self._description,
             "params": {**params, **own},
             "fitted": {name: getattr(self, name) for name in _KEPT},
+            "scores": dict(self.model_.scores),
         }
-        write_model(path, content, self.model_.weights)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -358,8 +396,9 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Takes over what a run has written of its losses, and the step that is kept."""
         loss = registry.LOSS.key
         self.n_iter_ = step
-        self.loss_curve_ = [row[loss] for row in rows if row["split"] == "train"]
-        held_out = [(row["step"], row[loss]) for row in rows if row["split"] == "eval"]
+        self.loss_curve_ = [row[loss] for row in workdir_lib.rows_of(rows, "train")]
+        evals = workdir_lib.rows_of(rows, "eval")
+        held_out = [(row[registry.STEP], row[loss]) for row in evals]
         self.held_out_curve_ = [list(pair) for pair in held_out if pair[1] is not None]
         self.held_out_loss_ = dict(held_out).get(step) or float("nan")
 

@@ -11,16 +11,27 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_shapes
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.estimator import parts
-from aninfonce_jax.estimator.description import GIVEN, Shapes, choose, remake
+from aninfonce_jax.estimator import card, parts
+from aninfonce_jax.estimator.description import GIVEN, GivenError, Shapes, choose, remake
 from aninfonce_jax.estimator.estimator import AnInfoNCE
-from aninfonce_jax.estimator.model import RowSpec, TrainedModel
-from aninfonce_jax.estimator.saved import MODEL_FILE, ModelError, read_model, read_weights
-from aninfonce_jax.estimator.training import best_weights, latest_weights, snapshot_tree
+from aninfonce_jax.estimator.model import RowsError, RowSpec, TrainedModel
+from aninfonce_jax.estimator.saved import (
+    MODEL_FILE,
+    Form,
+    ModelError,
+    find_form,
+    read_model,
+    read_weights,
+)
+from aninfonce_jax.estimator.training import snapshot_tree
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.trained import best_weights, latest_weights
 from aninfonce_jax.types import Weights
+
+# What whoever names a model, and rows for it, can mend.
+USER_ERRORS = (ConfigError, GivenError, ModelError, RowsError)
 
 
 def load(
@@ -33,7 +44,8 @@ def load(
     """Opens a saved model, or the work directory of a run; its data need not be there.
 
     Args:
-      path: what `save` wrote, the `workdir` of an estimator, or that of any run of a config.
+      path: what `save` or `export(path, "safetensors")` wrote, the `workdir` of an estimator, or
+        that of any run of a config.
       encoder: where the model was trained with a module or functions of one's own: these again.
       objective: likewise.
       optimizer: likewise, for the work directory of an estimator.
@@ -44,16 +56,24 @@ def load(
     Raises:
       ModelError: what is there can't be used.
       WorkdirError, CheckpointError: a work directory can't be, or has no checkpoint yet.
+
+    Example:
+      >>> x = np.random.default_rng(0).normal(size=(100, 3))
+      >>> model = an.AnInfoNCE(dim=2, steps=2).fit(x, x + 0.1)
+      >>> model.save("my-model")
+      >>> np.array_equal(an.load("my-model").transform(x), model.transform(x))
+      True
     """
     given = {"encoder": encoder, "objective": objective, "optimizer": optimizer}
     folder = workdir_lib.locate(path)
-    if isinstance(folder, Path) and (folder / MODEL_FILE).is_file():
-        return _load_saved(folder, given)
-    if _is_workdir(folder):
+    form = find_form(folder) if isinstance(folder, Path) else None
+    if isinstance(folder, Path) and form is not None:
+        return _load_saved(folder, form, given)
+    if workdir_lib.has_config(folder):
         return _load_workdir(folder, given)
     problem = "holds no model" if folder.exists() else "does not exist"
     if folder.is_dir():
-        below = sorted(path.name for path in folder.iterdir() if _is_workdir(path))
+        below = sorted(path.name for path in folder.iterdir() if workdir_lib.has_config(path))
         if below:
             raise ModelError(f"{folder} holds {len(below)} runs; name one: {', '.join(below)}")
     raise ModelError(
@@ -62,39 +82,41 @@ def load(
     )
 
 
-def _is_workdir(folder: AnyPath) -> bool:
-    return (folder / workdir_lib.CONFIG_FILE).exists()
-
-
-def _load_saved(folder: Path, given: Mapping[str, Any]) -> AnInfoNCE | TrainedModel:
-    content = read_model(folder)
+def _load_saved(folder: Path, form: Form, given: Mapping[str, Any]) -> AnInfoNCE | TrainedModel:
+    content = read_model(folder, form)
+    scores = content.get("scores", {})
     if "config" in content:
         try:
             config = config_lib.from_dict(content["config"])
         except ConfigError as error:
-            raise ModelError(f"{folder / MODEL_FILE} is of another version: {error}") from error
+            raise ModelError(
+                f"{folder / form.model_file} is of another version: {error}"
+            ) from error
         experiment = build_shapes(config)
-        weights = read_weights(folder, content, _shapes(experiment))
-        return _of_config(experiment, weights, content["config"])
+        weights = read_weights(folder, form, content, _shapes(experiment))
+        return _of_config(experiment, weights, content["config"], scores)
     # Of which only the weights count: any optimiser will do.
     experiment = _experiment(content["estimator"], optimizer="adam", ema_decay=0.0, given=given)
-    weights = read_weights(folder, content, _shapes(experiment))
+    weights = read_weights(folder, form, content, _shapes(experiment))
     params = dict(content["params"])
     if params["objective"] == GIVEN:  # perhaps one of ours, whose settings are known
         params["objective"] = remake(content["estimator"], given).objective
     if params["optimizer"] == GIVEN:  # needed to train on, and asked for then
         params["optimizer"] = given["optimizer"]
     params = {name: choose_param(name, params, given) for name in params}
-    return _fitted(AnInfoNCE(**params), content["estimator"], given, weights, content["fitted"])
+    model = AnInfoNCE(**params)
+    return _fitted(model, content["estimator"], given, weights, content["fitted"], scores)
 
 
 def _load_workdir(folder: AnyPath, given: Mapping[str, Any]) -> AnInfoNCE | TrainedModel:
-    values = workdir_lib.read_saved(folder).values
+    saved = workdir_lib.read_saved(folder)
+    values = saved.values
+    scores = card.scores_to_keep(workdir_lib.read_eval(folder, saved.hash).scores)
     placement = Placement.local(1)
-    if values.get("made_by") != workdir_lib.MADE_IN_CODE:
+    if not workdir_lib.is_made_in_code(values):
         experiment = build_shapes(workdir_lib.read_config(folder))
         _, weights = latest_weights(folder, experiment, placement)
-        return _of_config(experiment, snapshot_tree(weights), values)
+        return _of_config(experiment, snapshot_tree(weights), values, scores)
     described = values.get("settings", {}).get("estimator")
     if described is None:
         raise ModelError(
@@ -121,7 +143,7 @@ def _load_workdir(folder: AnyPath, given: Mapping[str, Any]) -> AnInfoNCE | Trai
     model = AnInfoNCE(objective=remake(described, given).objective, **params)
     model.set_curves(rows, step)
     attributes = {"batch_size_": values["batch_size"]}
-    return _fitted(model, described, given, snapshot_tree(weights), attributes)
+    return _fitted(model, described, given, snapshot_tree(weights), attributes, scores)
 
 
 def choose_param(name: str, params: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
@@ -154,23 +176,39 @@ def _fitted(
     given: Mapping[str, Any],
     weights: Weights,
     attributes: Mapping[str, Any],
+    scores: Mapping[str, Any],
 ) -> AnInfoNCE:
     remade = remake(described, given)
-    model.set_model(
-        TrainedModel(remade.encoder, remade.objective, weights, remade.rows, described["dim"]),
-        described,
+    trained = TrainedModel(
+        remade.encoder,
+        remade.objective,
+        weights,
+        remade.rows,
+        described["dim"],
+        scores=scores,
     )
+    model.set_model(trained, described)
     for name, value in attributes.items():
         setattr(model, name, float("nan") if value is None else value)
     return model
 
 
-def _of_config(experiment: Experiment, weights: Weights, values: Mapping[str, Any]) -> TrainedModel:
+def _of_config(
+    experiment: Experiment,
+    weights: Weights,
+    values: Mapping[str, Any],
+    scores: Mapping[str, Any],
+) -> TrainedModel:
+    compared = jax.eval_shape(
+        experiment.objective.compared,
+        jax.ShapeDtypeStruct((1, experiment.embedding_dim), "float32"),
+    )
     return TrainedModel(
         experiment.encoder,
         experiment.objective,
         weights,
         RowSpec(*experiment.source.row_form),
-        experiment.embedding_dim,
+        compared.shape[1],
         config=dict(values),
+        scores=scores,
     )

@@ -11,11 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax.data.decode import Decoder
+from aninfonce_jax.estimator import export
 from aninfonce_jax.estimator.saved import write_model
 from aninfonce_jax.models.encoder import PARAMS, Encoder, embed
 from aninfonce_jax.objectives.objective import Objective
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.sources.arrays import as_fed, as_floats
+from aninfonce_jax.sources.arrays import as_fed, as_floats, release_pages
 from aninfonce_jax.training.saved_trees import as_target
 from aninfonce_jax.types import Array, Weights
 
@@ -23,6 +24,10 @@ from aninfonce_jax.types import Array, Weights
 _MOST_ROWS = 1024
 _BATCH_BYTES = 64 * 2**20
 _BYTE = np.dtype(np.uint8)
+
+
+class RowsError(ValueError):
+    """Observations that a model does not take; its message is one line for the user."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class RowSpec:
         """Returns rows as they go to the device.
 
         Raises:
-          ValueError: they are not what the model takes.
+          RowsError: they are not what the model takes.
         """
         if self.resize and any(_is_other_image(row, self.shape) for row in rows):
             decoder = Decoder(self.shape[0], channels=self.shape[-1])
@@ -53,17 +58,20 @@ class RowSpec:
         else:
             given = np.asarray(rows)
         if given.shape[1:] != self.shape:
-            raise ValueError(
+            raise RowsError(
                 f"rows of shape {self.shape} are expected, as the model was trained on, got "
                 f"{given.shape[1:]}"
             )
         if self.observe is not None and given.dtype != _BYTE:
-            raise ValueError(
+            raise RowsError(
                 f"images are expected as uint8 [height, width, {self.shape[-1]}], got "
                 f"{given.dtype}; of values from 0 to 1, (255 * x).astype(np.uint8)"
             )
-        # What was trained on floats takes bytes as numbers like any others.
-        return as_fed(given) if self.is_bytes else np.asarray(given, np.float32)
+        try:
+            # What was trained on floats takes bytes as numbers like any others.
+            return as_fed(given) if self.is_bytes else np.asarray(given, np.float32)
+        except (TypeError, ValueError) as error:
+            raise RowsError(f"rows must hold real numbers, got {given.dtype}: {error}") from error
 
     @property
     def fed_dtype(self) -> np.dtype:
@@ -94,6 +102,7 @@ class TrainedModel:
       dim: of the embeddings.
       devices: how many share a batch; None: all of this process.
       config: values of the config that the run was made by, if it was.
+      scores: of its last evaluation, for a model card.
 
     Attributes:
       concentration_: Λ̂ [dim], where the objective learns one, else None: how tightly each
@@ -110,6 +119,7 @@ class TrainedModel:
         dim: int,
         devices: int | None = None,
         config: Mapping[str, Any] | None = None,
+        scores: Mapping[str, Any] | None = None,
     ) -> None:
         self.encoder = encoder
         self.objective = objective
@@ -118,6 +128,7 @@ class TrainedModel:
         self.dim = dim
         self.devices = devices
         self.config = config
+        self.scores = scores or {}
         learned = objective.concentration(weights.params["objective"], dim)
         self.concentration_ = None if learned is None else np.asarray(learned)
 
@@ -133,7 +144,7 @@ class TrainedModel:
             are read; for models of images also a list of uint8 images of any sizes.
 
         Raises:
-          ValueError: it holds other observations than the model was trained on, or NaN.
+          RowsError: it holds other observations than the model was trained on, or NaN.
         """
         out = np.empty((len(x), self.dim), np.float32)
         start = 0
@@ -149,10 +160,11 @@ class TrainedModel:
             fed = self.rows.fed(x[start : start + size])
             if fed.dtype != _BYTE and not np.isfinite(fed).all():
                 found = "NaN" if np.isnan(fed).any() else "inf, or a value too large for float32"
-                raise ValueError(
+                raise RowsError(
                     f"X must be finite, got {found} in rows {start} to {start + len(fed) - 1}"
                 )
             padded = np.concatenate([fed, np.zeros((size - len(fed), *fed.shape[1:]), fed.dtype)])
+            release_pages(x)
             embeddings = self._embed(self._placed, self._placement.put_rows(padded))
             yield np.asarray(embeddings)[: len(fed)]
 
@@ -168,7 +180,7 @@ class TrainedModel:
 
     @functools.cached_property
     def _placed(self) -> Weights:
-        placed: Weights = jax.device_put(self.typed_weights, self._placement.whole)
+        placed: Weights = self._placement.put_whole(self.typed_weights)
         return placed
 
     @property
@@ -187,22 +199,57 @@ class TrainedModel:
         fed = jax.ShapeDtypeStruct((2, *self.rows.shape), self.rows.fed_dtype)
         return jax.eval_shape(self.rows.observations, fed).shape[1:]
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the model of a config's run into a folder, for `an.load`."""
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Writes the model of a config's run into a folder, for `an.load`.
+
+        Args:
+          path: of the folder.
+          overwrite: whether a model that is there already is replaced.
+        """
+        write_model(path, self._content, self.weights, overwrite=overwrite)
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        format: export.Format = "safetensors",
+        *,
+        overwrite: bool = False,
+    ) -> None:
+        """Writes the model of a config's run into a folder, with a model card, for others.
+
+        Args:
+          path: of the folder.
+          format: "safetensors": weights and settings as the Hugging Face Hub has them, which
+            `an.load` opens too; "stablehlo": a program for `jax.export.deserialize`, with the
+            weights in it, for CPU, TPU and CUDA; "onnx".
+          overwrite: whether what was exported there before is replaced.
+
+        Raises:
+          ModelError: a package is missing, or the encoder can't be written so.
+          FileExistsError: something is there and not to be replaced.
+        """
+        export.export_model(self, path, format, content=self._content, overwrite=overwrite)
+
+    @property
+    def _content(self) -> dict[str, Any]:
+        """What is written of it besides the weights."""
         if self.config is None:
-            raise ValueError("a model of an estimator is saved by the estimator: estimator.save")
-        write_model(path, {"config": dict(self.config)}, self.weights)
+            raise ValueError(
+                "a model of an estimator is saved and exported by the estimator: estimator.save"
+            )
+        return {"config": dict(self.config), "scores": dict(self.scores)}
+
+    def embeddings(self, weights: Weights, rows: Array) -> Array:
+        """Returns embeddings float32 [n, dim] of rows as they go to the device; traced."""
+        variables = {PARAMS: weights.params["encoder"], **weights.model_state}
+        found = embed(self.encoder, variables, self.rows.observations(rows))
+        return self.objective.compared(found).astype(jnp.float32)
 
     @functools.cached_property
     def _embed(self) -> Callable[[Weights, Array], Array]:
-        def embeddings(weights: Weights, rows: Array) -> Array:
-            variables = {PARAMS: weights.params["encoder"], **weights.model_state}
-            found = embed(self.encoder, variables, self.rows.observations(rows))
-            return self.objective.compared(found).astype(jnp.float32)
-
         placement = self._placement
         return jax.jit(
-            embeddings,
+            self.embeddings,
             in_shardings=(placement.whole, placement.split),
             out_shardings=placement.whole,
         )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax.models.encoder import Encoder, Layers
-from aninfonce_jax.sources.arrays import as_fed
+from aninfonce_jax.sources.arrays import as_fed, release_pages
 from aninfonce_jax.types import Array, PyTree
 
 # What is read of an array at once.
@@ -111,6 +111,7 @@ def chunks(array: np.ndarray) -> Iterator[np.ndarray]:
     size = max(1, _CHUNK_BYTES // max(1, array[:1].size * 8))
     for start in range(0, len(array), size):
         yield array[start : start + size]
+        release_pages(array)
 
 
 def check_finite(values: np.ndarray, what: str) -> None:

@@ -1,16 +1,10 @@
-"""Runs of an estimator: where they begin, and which of their weights are kept."""
+"""Where the training of an estimator begins."""
 
 import dataclasses
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 
-from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.placement import Placement
-from aninfonce_jax.remote import AnyPath
-from aninfonce_jax.training import loop
-from aninfonce_jax.training.checkpoint import Checkpoints, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.saved_trees import as_target, snapshot
 from aninfonce_jax.training.state import TrainState
@@ -58,38 +52,3 @@ class ContinuedExperiment(Experiment):
 def snapshot_tree(tree: PyTree) -> PyTree:
     """Returns a tree of NumPy arrays; random keys as their numbers."""
     return jax.tree.map(snapshot, tree)
-
-
-def best_weights(
-    folder: AnyPath, experiment: Experiment, placement: Placement
-) -> tuple[int, Weights]:
-    """Returns the step and the evaluated weights of the best checkpoint of a run.
-
-    Raises:
-      WorkdirError: the run has none yet.
-      CheckpointError: none is whole.
-    """
-    return _restored(folder, experiment, placement, Checkpoints.restore_best)
-
-
-def latest_weights(
-    folder: AnyPath, experiment: Experiment, placement: Placement
-) -> tuple[int, Weights]:
-    """Returns those of the latest checkpoint; see `best_weights`."""
-    return _restored(folder, experiment, placement, Checkpoints.restore_latest)
-
-
-def _restored(
-    folder: AnyPath,
-    experiment: Experiment,
-    placement: Placement,
-    restore: Callable[[Checkpoints, PyTree], Restored | None],
-) -> tuple[int, Weights]:
-    missing = workdir_lib.WorkdirError(f"{folder} has no checkpoint yet; train it first")
-    if not (folder / workdir_lib.CHECKPOINT_FOLDER).exists():
-        raise missing
-    with loop.open_checkpoints(folder, experiment, placement) as checkpoints:
-        restored = restore(checkpoints, loop.abstract_state(experiment, placement))
-    if restored is None:
-        raise missing
-    return restored.step, restored.state.evaluated

@@ -31,7 +31,9 @@ def test_a_saved_model_is_the_same(fitted, tmp_path):
 
 def test_a_saved_model_is_replaced_and_nothing_else_is(fitted, tmp_path):
     fitted.save(tmp_path / "model")
-    fitted.save(tmp_path / "model")
+    with pytest.raises(FileExistsError, match=r"holds a saved model already; .* overwrite=True"):
+        fitted.save(tmp_path / "model")
+    fitted.save(tmp_path / "model", overwrite=True)
     assert sorted(path.name for path in (tmp_path / "model").iterdir()) == [
         "model.json",
         "weights.npz",
