@@ -10,6 +10,10 @@ fi
 # saved, 76 it lost a peer, 134 the runtime of jax aborted (it does so when a peer hangs).
 AGAIN="75 76 134"
 
+# For sed: leaves out the lines in which jax's CPU runtime counts its connections.
+# shellcheck disable=SC2034
+NO_GLOO='/^\[Gloo\] Rank [0-9]* is connected to /d'
+
 say() {
   echo "aninfonce_jax: $*"
 }
@@ -50,6 +54,45 @@ with_storage() {
     gs://*) printf '%s' "${1:+$1,}gcs" ;;
     *) printf '%s' "$1" ;;
   esac
+}
+
+# check_extras FLAG LIST: refuses extras that setup.cfg does not have, before pip passes over them.
+check_extras() {
+  local extra known
+  known="$(awk '/^\[/ { inside = ($0 == "[options.extras_require]") }
+    inside && /^[a-z0-9-]+ *=/ { printf "%s%s", comma, $1; comma = ", " }' setup.cfg)"
+  for extra in ${2//,/ }; do
+    case ", $known, " in
+      *", $extra, "*) ;;
+      *) fail "$1: there is no extra '$extra'; there are $known" ;;
+    esac
+  done
+}
+
+# check_words WORD...: refuses what is no argument of the main module, before machines are asked
+# for. Keys of a config are left to the program, which knows them.
+check_words() {
+  local word flag takes="" known
+  [ "${1:-}" != embed ] || return 0
+  known=$'\n'"$(<launch/program_flags.txt)"$'\n'
+  for word in "$@"; do
+    flag="${word%%=*}"
+    case "$word" in
+      --config.*) ;;
+      [!-]* | -[0-9.]* | '') [ -n "$takes" ] || fail "unexpected argument '$word'; see --help" ;;
+      *)
+        case "$known" in
+          *$'\n'"$flag"$'\n'*) ;;
+          *) fail "unknown flag '$flag': neither this launcher nor the program has it; see --help" ;;
+        esac
+        ;;
+    esac
+    # A flag without "=" may have its value in the next word.
+    case "$word" in
+      --*=* | [!-]* | -[0-9.]* | '') takes="" ;;
+      *) takes=1 ;;
+    esac
+  done
 }
 
 # whole_number FLAG VALUE LEAST: refuses what is no number, or less.
@@ -156,6 +199,19 @@ pack() {
   else
     tar --exclude=./.venv* --exclude=./runs --exclude=./build -czf "$1" .
   fi || fail "this checkout can't be packed into $1" 1
+}
+
+# unpacking ARCHIVE: prints the command line that unpacks an archive in the folder where it lies,
+# and removes it. Other launchers may be at work there: one unpacks or installs at a time, and
+# whatever reads a file meanwhile finds the old one or the new one, never a part.
+unpacking() {
+  # shellcheck disable=SC2016 # it is expanded there; $0 is the archive
+  alone sh -c 'mkdir ".$0.new" && tar -xzf "$0" -C ".$0.new" && cd ".$0.new" && find . -type d -exec mkdir -p ../{} \; -o -exec mv -f {} ../{} \; && cd .. && rm -rf "$0" ".$0.new"' "$1"
+}
+
+# alone COMMAND...: prints the command line that waits until no other launcher unpacks or installs.
+alone() {
+  quoted flock .launching "$@"
 }
 
 # read_test_words FILE WORD...: what test.sh and test_oldest.sh are called with; `words` go to pytest.

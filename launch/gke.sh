@@ -48,6 +48,17 @@ need "a first word" "$what" "submit, render, watch, status, logs or delete"
 need --name "$name" "the name of the JobSet, such as --name=one"
 whole_number --poll "$poll" 0
 
+case "$what" in
+  submit | render) ;;
+  *)
+    for word in "${arguments[@]}"; do
+      case "$word" in
+        --name=* | --namespace=*) ;;
+        *) fail "$what takes --name, --namespace and --poll; got '$word'; see --help" ;;
+      esac
+    done
+    ;;
+esac
 [ -n "$dry" ] || [ "$what" = render ] || need_tool kubectl "see kubernetes.io/docs/tasks/tools"
 place=("--namespace=$namespace")
 pods=("--selector=jobset.sigs.k8s.io/jobset-name=$name")

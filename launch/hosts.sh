@@ -13,7 +13,8 @@
 #   --extras=LIST      extras to install there, such as gpu (default: none; gcs is added where
 #                      --workdir is on gs://)
 #   --coordinator=HOST:PORT   where the processes meet (default: the first host, port 8476)
-#   --name=NAME        tells runs on the same hosts apart (default: run)
+#   --name=NAME        tells runs on the same hosts apart (default: run); where one is under way,
+#                      --copy under another name needs another --folder
 #   --restarts=K       start again up to K times without a new checkpoint (default: 3); restarts
 #                      after which the run got further are not counted
 #   --poll=SECONDS     between two looks at the processes (default: 15)
@@ -28,7 +29,8 @@
 #
 # Exit codes 75, 76 and 134 of the program mean that it is started again; any other ends the
 # launcher with it, after the ends of the logs. Ctrl-C stops all processes, which save first. The
-# processes outlive the launcher: the same command again finds them and watches on.
+# processes outlive the launcher: the same command again finds them and watches on; it copies and
+# installs nothing where they run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . launch/common.sh
@@ -64,6 +66,8 @@ whole_number --restarts "$restarts" 0
 whole_number --poll "$poll" 0
 whole_number --grace "$grace" 0
 whole_number --patience "$patience" 0
+check_words ${arguments[@]+"${arguments[@]}"}
+check_extras --extras "$extras"
 if [ -f "$hosts" ]; then
   mapfile -t all < <(sed 's/#.*//; s/[[:space:]]//g; /^$/d' "$hosts")
 else
@@ -141,21 +145,24 @@ process_name() {
   echo "$name-$1"
 }
 
+# Of a name of its own: two launchers may copy at once.
+archive="checkout-$launch.tar.gz"
+
 copy_to() {
   local target="${all[$1]}"
   if [ -n "$dry" ]; then
     on "$1" "mkdir -p $(quoted "$folder")"
-    quoted scp "${ssh_options[@]}" CHECKOUT.tar.gz "$target:$folder/checkout.tar.gz" && echo
-    on "$1" "$(there tar -xzf checkout.tar.gz)"
+    quoted scp "${ssh_options[@]}" CHECKOUT.tar.gz "$target:$folder/$archive" && echo
+    on "$1" "cd $(quoted "$folder") && $(unpacking "$archive")"
     return
   fi
   on "$1" "mkdir -p $(quoted "$folder")" &&
-    scp -q "${ssh_options[@]}" "$scratch/checkout.tar.gz" "$target:$folder/checkout.tar.gz" &&
-    on "$1" "$(there tar -xzf checkout.tar.gz)"
+    scp -q "${ssh_options[@]}" "$scratch/checkout.tar.gz" "$target:$folder/$archive" &&
+    on "$1" "cd $(quoted "$folder") && $(unpacking "$archive")"
 }
 
 install_on() {
-  on "$1" "$(there bash launch/install.sh "--extras=$extras")"
+  on "$1" "cd $(quoted "$folder") && $(alone bash launch/install.sh "--extras=$extras")"
 }
 
 answers() {
@@ -164,7 +171,7 @@ answers() {
 
 installed=""
 make_ready() {
-  local number since=$SECONDS
+  local number since=$SECONDS busy=()
   if [ -n "$installed" ]; then
     # After a restart: machines that went down need their time.
     while :; do
@@ -175,10 +182,19 @@ make_ready() {
     done
     all_must "reaching the package"
   fi
+  # A run that is under way keeps the code that it was started with.
+  if [ -z "$dry" ]; then
+    poll_fleet
+    for ((number = 0; number < count; number++)); do
+      [ "${states[number]}" != running ] || busy[number]=1
+    done
+    [ ${#busy[@]} -lt "$count" ] || { installed=1 && return; }
+  fi
   if [ -n "$copy" ]; then
     [ -n "$dry" ] || pack "$scratch/checkout.tar.gz"
     # One after the other, as below: in a folder that all share they would tread on each other.
     for ((number = 0; number < count; number++)); do
+      [ -z "${busy[number]:-}" ] || continue
       if [ -n "$dry" ]; then
         copy_to "$number"
       elif ! copy_to "$number" >"$scratch/copy" 2>&1; then
@@ -191,6 +207,7 @@ make_ready() {
   fi
   # One after the other: a folder that all share is set up by the first.
   for ((number = 0; number < count; number++)); do
+    [ -z "${busy[number]:-}" ] || continue
     if [ -n "$dry" ]; then
       install_on "$number"
     elif ! install_on "$number" >"$scratch/install" 2>&1; then
@@ -237,7 +254,7 @@ stop_fleet() {
 seen=0
 show_log() {
   on 0 "$(worker log "$(process_name 0)" "$seen")" >"$scratch/log" 2>/dev/null || return 0
-  cat "$scratch/log"
+  sed "$NO_GLOO" "$scratch/log"
   seen=$((seen + $(wc -c <"$scratch/log")))
 }
 

@@ -22,6 +22,7 @@ for word in "$@"; do
     *) fail "unknown argument '$word'; see --help" ;;
   esac
 done
+check_extras --extras "$extras"
 is_old() {
   ! "${PYTHON:-python3}" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
 }

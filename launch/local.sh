@@ -51,6 +51,8 @@ for word in ${arguments[@]+"${arguments[@]}"}; do
       [ -z "$processes" ] || fail "$word is set by --processes; leave one of them out" ;;
   esac
 done
+check_words ${arguments[@]+"${arguments[@]}"}
+check_extras --extras "$extras"
 workdir="$(workdir_in ${arguments[@]+"${arguments[@]}"})"
 extras="$(with_storage "$extras" "$workdir")"
 if [ "$restarts" -gt 0 ]; then need_workdir "$workdir"; fi
@@ -93,7 +95,7 @@ pids=() filters=() codes=() asked=""
 # listens to, whose last lines would be lost otherwise.
 marked() {
   trap '' INT TERM
-  if [ -n "$processes" ]; then exec sed -u "s/^/[$1] /"; else exec cat; fi
+  if [ -n "$processes" ]; then exec sed -u -e "$NO_GLOO" -e "s/^/[$1] /"; else exec cat; fi
 }
 
 start_all() {

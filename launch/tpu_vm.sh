@@ -87,6 +87,7 @@ whole_number --wait "$wait" 0
 whole_number --poll "$poll" 0
 whole_number --grace "$grace" 0
 whole_number --patience "$patience" 0
+check_words ${arguments[@]+"${arguments[@]}"}
 if [ -z "$runtime" ]; then
   case "$type" in
     v6e-*) runtime=v2-alpha-tpuv6e ;;
@@ -275,12 +276,15 @@ count_hosts() {
   done
 }
 
+# Of a name of its own: two launchers may copy at once.
+archive="aninfonce_jax-$launch.tar.gz"
+
 copy_to() {
-  tpus tpu-vm scp "$scratch/checkout.tar.gz" "$1:aninfonce_jax.tar.gz" "${place[@]}" --worker=all
+  tpus tpu-vm scp "$scratch/checkout.tar.gz" "$1:$archive" "${place[@]}" --worker=all
 }
 
 install_on() {
-  on "$1" all "mkdir -p aninfonce_jax && tar -xzf aninfonce_jax.tar.gz -C aninfonce_jax && $(there bash launch/install.sh --extras=$extras --get-python)"
+  on "$1" all "mkdir -p aninfonce_jax && mv $archive aninfonce_jax && cd aninfonce_jax && $(unpacking "$archive") && $(alone bash launch/install.sh "--extras=$extras" --get-python)"
 }
 
 install_all() {
@@ -297,7 +301,9 @@ make_ready() {
   create_slice
   count_hosts
   if [ -n "$fresh" ] || [ -z "$installed" ]; then
-    install_all
+    # A run that is under way keeps the code that it was started with.
+    [ -n "$dry$fresh" ] || poll_fleet
+    [ -z "$dry$fresh" ] && [ "$(how_many running)" = "$count" ] || install_all
     installed=1
     seen=0
   fi

@@ -99,7 +99,24 @@ def _problem(given: argparse.Namespace, words: list[str]) -> str:
         return f"{_chips(given)} chips of --topology={given.topology} are no whole hosts"
     ours = "--(coordinator|num_processes|process_id)"
     set_here = [word for word in words if re.match(ours, word)]
-    return f"{set_here[0]} is set by this program; leave it out" if set_here else ""
+    if set_here:
+        return f"{set_here[0]} is set by this program; leave it out"
+    return _unknown(words)
+
+
+def _unknown(words: list[str]) -> str:
+    """Says what the main module will not take, before machines are asked for."""
+    known = (Path(__file__).parent.parent / "program_flags.txt").read_text().split()
+    takes = False
+    for word in words:
+        flag, equals, _ = word.partition("=")
+        is_flag = re.match(r"-(?![0-9.])", word) is not None
+        if is_flag and not flag.startswith("--config.") and flag not in known:
+            return f"unknown flag {flag!r}: neither this program nor the main module has it"
+        if not is_flag and not takes:
+            return f"unexpected argument {word!r}"
+        takes = is_flag and not equals
+    return ""
 
 
 def _chips(given: argparse.Namespace) -> int:

@@ -30,6 +30,8 @@ class Fakes:
             self.checkout / "launch",
             ignore=shutil.ignore_patterns("__pycache__"),
         )
+        # Which extras there are.
+        shutil.copy(ROOT / "setup.cfg", self.checkout)
         tools = Path(__file__).parent / "fake_tools.py"
         for name in ("python", "ssh", "scp", "gcloud", "kubectl"):
             script = programs / name

@@ -42,6 +42,8 @@ def program(arguments: list[str]) -> int:
     """
     flags = dict(word.split("=", 1) for word in arguments if word.startswith("--") and "=" in word)
     number = flags.get("--process_id", os.environ.get("FAKE_PROCESS", "0"))
+    if "FAKE_LINE" in os.environ:
+        print(os.environ["FAKE_LINE"], flush=True)
     print(f"process {number} says: {arguments}", flush=True)
     plan = FAKES / f"process-{number}"
     step = (next_of(plan) if plan.exists() else "0").split()

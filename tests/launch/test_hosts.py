@@ -1,9 +1,13 @@
 """A run on hosts over ssh: copied, started, watched, started again, stopped."""
 
+import io
 import signal
+import subprocess
+import tarfile
 import time
 
 import pytest
+from small_run import ROOT
 
 RUN = ("run", "--hosts=one,me@two", "--poll=0", "--grace=1", "--patience=1")
 
@@ -90,8 +94,6 @@ def test_ctrl_c_stops_all_and_they_save(fakes, arguments):
     assert "stopped with 75: asked to stop; the state is saved; the same command goes on" in out
 
 
-# Not by default: two launchers copy at once here and write the same archive, which fails at times.
-@pytest.mark.slow
 def test_the_same_command_finds_what_another_launcher_has_started(fakes, arguments):
     for process in (0, 1):
         fakes.plan(process, "wait 75")
@@ -112,6 +114,43 @@ def test_the_same_command_finds_what_another_launcher_has_started(fakes, argumen
     out, err = again.communicate(timeout=60)
     assert again.returncode == 75, out + err
     fakes.run("hosts.sh", "stop", "--hosts=one,me@two")
+
+
+def test_two_launchers_may_copy_at_once(fakes, arguments, workdir):
+    """To folders that are not there yet, for two runs; each finds a whole package."""
+    both = [
+        fakes.start("hosts.sh", *RUN, "--copy", f"--name={name}", f"--workdir={workdir}-{name}")
+        for name in ("a", "b")
+    ]
+    for launcher in both:
+        out, err = launcher.communicate(timeout=120)
+        assert launcher.returncode == 0, out + err
+    assert len(starts(fakes)) == 4
+    for host in ("one", "me@two"):
+        folder = fakes.state / "homes" / host / "aninfonce_jax"
+        assert not [path for path in folder.iterdir() if "checkout-" in path.name]
+
+
+def test_what_is_read_while_a_checkout_is_unpacked_is_whole(tmp_path):
+    """The old file or the new one, never none nor a part."""
+    file, size = tmp_path / "long", 2_000_000
+    command = '. launch/common.sh; echo "cd $(quoted "$1") && $(unpacking some.tar.gz)"'
+    line = subprocess.run(
+        ["bash", "-c", command, "-", str(tmp_path)],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    file.write_bytes(b"0" * size)
+    for digit in (b"1", b"2", b"3", b"4", b"5"):
+        with tarfile.open(tmp_path / "some.tar.gz", "w:gz", compresslevel=1) as archive:
+            entry = tarfile.TarInfo("long")
+            entry.size = size
+            archive.addfile(entry, io.BytesIO(digit * size))
+        with subprocess.Popen(["bash", "-c", line]) as unpacking:
+            while unpacking.poll() is None:
+                assert len(file.read_bytes()) == size
+        assert unpacking.returncode == 0
+        assert file.read_bytes() == digit * size
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".launching", "long"]
 
 
 def test_a_host_that_does_not_answer_is_named(fakes, arguments):
@@ -167,6 +206,10 @@ def test_hosts_from_a_file(fakes, workdir, tmp_path):
         (["run", "--hosts=a,-oProxyCommand=x", "--workdir=/b"], "is no name of a host"),
         (["run", "--hosts=a", "--workdir=/b", "--process_id=1"], "is set by this launcher"),
         (["run", "--hosts=a", "--workdir=/b", "--poll=x"], "--poll takes a whole number"),
+        (
+            ["run", "--hosts=a", "--workdir=/b", "--extras=gpuu"],
+            "--extras: there is no extra 'gpuu'",
+        ),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(fakes, words, expected):

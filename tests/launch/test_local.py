@@ -32,6 +32,13 @@ def test_one_process_is_run_as_ever(fakes):
     assert done.stdout.startswith("running: python -m aninfonce_jax.main '--workdir=some where'\n")
 
 
+def test_lines_of_the_runtime_that_count_connections_are_left_out(fakes):
+    fakes.environment["FAKE_LINE"] = "[Gloo] Rank 1 is connected to 1 peer ranks. Expected: 1"
+    done = fakes.run("local.sh", "--processes=2")
+    assert "[1] process 1 says:" in done.stdout
+    assert "Gloo" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize(
     ("codes", "expected"),
     [
@@ -104,6 +111,12 @@ def test_a_failure_is_not_started_again(fakes):
         (["--devices"], "--devices needs a value"),
         (["--restarts=1"], "--workdir is needed"),
         (["--processes=2", "--process_id=0"], "--process_id=0 is set by --processes"),
+        (
+            ["--extras=gpu,tpuu"],
+            "--extras: there is no extra 'tpuu'; there are test, docs, tpu, gpu",
+        ),
+        (["quickstart"], "unexpected argument 'quickstart'"),
+        (["--workdir=a", "b"], "unexpected argument 'b'"),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(fakes, words, expected):

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from aninfonce_jax import command_line
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "launch"
 # Read by launchers, not called.
@@ -19,6 +21,7 @@ WORDS = {
         *("submit", "--name=a", "--image=i", "--tpu=v6e", "--topology=4x4"),
         "--workdir=gs://b/a run",
     ],
+    "release.sh": ["--output=/w/a run"],
     "slurm.sbatch": ["--workdir=/w/a run"],
     "tpu_vm.sh": ["run", "--tpu=a", "--zone=z", "--type=v6e-16", "--workdir=gs://b/a run"],
     "worker.sh": ["--dry-run", "status", "one"],
@@ -69,6 +72,43 @@ def test_a_flag_without_its_value_does_not_reach_the_program(fakes, script):
         done = fakes.run(script, *WORDS[script], flag, "3", "--dry-run")
         expected = f"aninfonce_jax: {flag} needs a value: {flag}=VALUE; see --help\n"
         assert (done.returncode, done.stdout, done.stderr) == (2, "", expected)
+
+
+@pytest.mark.parametrize("script", ["local.sh", "hosts.sh", "tpu_vm.sh", "gke.sh", "slurm.sbatch"])
+@pytest.mark.parametrize("flag", ["--restart=3", "--confg", "-x"])
+def test_a_flag_that_nobody_has_is_refused_before_anything_is_done(fakes, script, flag):
+    done = fakes.run(script, *WORDS[script], flag, "--dry-run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"unknown flag '{flag.partition('=')[0]}'" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", ["watch", "status", "logs", "delete"])
+def test_verbs_of_gke_that_make_no_manifest_take_no_flags_of_one(fakes, verb):
+    done = fakes.run("gke.sh", verb, "--name=a", "--namspace=b", "--dry-run")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"aninfonce_jax: {verb} takes --name, --namespace and --poll;")
+
+
+@pytest.mark.parametrize("script", ["local.sh", "gke.sh"])
+def test_what_the_program_takes_is_passed_on(fakes, script):
+    words = ["--config", "a file", "--config.seed=-3", "--config.eval.every", "-1", "--mode=train"]
+    done = fakes.run(script, *WORDS[script], *words, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert "a file" in done.stdout
+
+
+def test_launchers_know_the_flags_of_the_program():
+    flags = {*command_line._FLAGS, *command_line._CLUSTER_FLAGS, "--help", "--version"}
+    assert set((FOLDER / "program_flags.txt").read_text().split()) == flags
+
+
+@pytest.mark.parametrize("script", ["install.sh", "local.sh", "hosts.sh"])
+def test_an_extra_that_does_not_exist_is_refused(fakes, script):
+    done = fakes.run(script, *WORDS[script], "--extras=gpuu", "--dry-run")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "--extras: there is no extra 'gpuu'; there are " in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize("script", ["local.sh", "hosts.sh", "slurm.sbatch", "tpu_vm.sh"])
