@@ -1,8 +1,81 @@
-"""Sphinx settings: sphinx-build -W docs build/docs."""
+"""Sphinx settings: python -m sphinx -W docs build/docs.
+
+Notebooks (`notebooks/*.md`) are executed by the build. In the pages of `reference/`, `@@config@@`,
+`@@help@@`, `@@help embed@@`, `@@help export@@` and `@@help launch/NAME@@` stand for what the
+schema, the program and the launchers say at the time of the build.
+"""
+
+import os
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from aninfonce_jax import command_line, embed, export_command
+from aninfonce_jax.config.parse import Leaf, leaves
+
+ROOT = Path(__file__).resolve().parent.parent
 
 project = "aninfonce_jax"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
-myst_enable_extensions = ["dollarmath"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+myst_enable_extensions = ["deflist", "dollarmath"]
 myst_heading_anchors = 3
 html_theme = "furo"
+html_title = "aninfonce_jax"
+html_show_copyright = False
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 exclude_patterns = ["_build"]
+
+nb_execution_mode = "force"
+nb_execution_raise_on_error = True
+nb_execution_timeout = 300
+nb_merge_streams = True
+# Kernels inherit these. Small programs compile sooner without optimisation.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # no warning of frozen modules
+
+
+def setup(app: Any) -> None:
+    """Fills in the reference."""
+    app.connect("source-read", _fill)
+
+
+def _fill(app: Any, page: str, source: list[str]) -> None:
+    if page.startswith("reference/"):
+        source[0] = re.sub(r"^@@(.+)@@$", lambda found: _said(found[1]), source[0], flags=re.M)
+
+
+def _said(what: str) -> str:
+    if what == "config":
+        return _config_keys()
+    if what == "help":
+        said = command_line.help_text().split("\nconfig keys, with default")[0]
+    elif what in ("help embed", "help export"):
+        said = (embed if what == "help embed" else export_command).USAGE
+    else:
+        command = ["bash", what.removeprefix("help "), "--help"]
+        said = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return f"```text\n{said.strip()}\n```"
+
+
+def _config_keys() -> str:
+    """Returns every key of a config under a heading for each section."""
+    lines, section = [], None
+    for name, leaf in leaves().items():
+        head = name.partition(".")[0] if "." in name else "at the top"
+        if head != section:
+            lines += [f"## {head}" if head == "at the top" else f"## `{head}`", ""]
+            section = head
+        lines += [_entry(name, leaf), ""]
+    return "\n".join(lines)
+
+
+def _entry(name: str, leaf: Leaf) -> str:
+    notes = [f"{leaf.type}".replace("|", " | ")]
+    if leaf.kinds and not name.endswith(".kind"):
+        notes.append(f"of {', '.join(leaf.kinds)}")
+    notes += [f"{', '.join(kinds)}: `{other!r}`" for kinds, other in leaf.others]
+    meaning = leaf.help.replace("*", r"\*").replace("_", r"\_").replace("<", r"\<")
+    return f"`{name}` = `{leaf.default!r}`\n: {meaning}  \n  *{'; '.join(notes)}*"

@@ -1,4 +1,7 @@
-"""Every block of Python in the README and the docs runs, in the order of its page."""
+"""Every block of Python in the README and the docs runs, in the order of its page.
+
+Cells of the notebooks are not among them: the build of the docs executes those.
+"""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +18,7 @@ from aninfonce_jax.data import datasets
 from aninfonce_jax.data.source import Subset
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ROWS, FEATURES, DIM = 16, 6, 4
 
@@ -25,7 +28,7 @@ def blocks() -> Iterator[Any]:
     for page in PAGES:
         found = BLOCK.findall(page.read_text())
         if found:
-            yield pytest.param(page, found, id=page.name)
+            yield pytest.param(page, found, id=str(page.relative_to(ROOT)))
 
 
 def reader_names() -> dict[str, Any]:
