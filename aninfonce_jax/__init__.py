@@ -25,12 +25,19 @@ if TYPE_CHECKING:
     from aninfonce_jax.estimator.saved import ModelError
     from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
+    from aninfonce_jax.losses.given import Bank, Factored, PerAnchor
+    from aninfonce_jax.losses.keeping import keeping_penalty
+    from aninfonce_jax.losses.own_negatives import own_negatives_loss
+    from aninfonce_jax.losses.queue import Queue
     from aninfonce_jax.losses.sharded import over_mesh
+    from aninfonce_jax.losses.sigmoid import sigmoid_loss
+    from aninfonce_jax.losses.spreading import spreading_penalty
     from aninfonce_jax.models.encoder import FunctionEncoder, LinenEncoder, NNXEncoder, as_encoder
     from aninfonce_jax.objectives.objective import Objective
     from aninfonce_jax.placement import Placement
+    from aninfonce_jax.report.diagnosis import write_diagnosis
     from aninfonce_jax.report.report import write_report
-    from aninfonce_jax.runs import evaluate, train
+    from aninfonce_jax.runs import diagnose_run, evaluate, train
     from aninfonce_jax.scores.concentration import block_orthogonality, concentration_error
     from aninfonce_jax.scores.consistency import run_consistency
     from aninfonce_jax.scores.dci import dci
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
     )
     from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
     from aninfonce_jax.sources import pairs
+    from aninfonce_jax.sources.ensemble import EnsembleSource
     from aninfonce_jax.sources.process import ProcessSource
     from aninfonce_jax.sources.source import Examples, Known, Latents, Source
     from aninfonce_jax.training.experiment import Experiment
@@ -90,12 +98,22 @@ _HOMES = {
     "aninfonce_jax.estimator.saved": ("ModelError",),
     "aninfonce_jax.diagnosis.diagnose": ("diagnose",),
     "aninfonce_jax.losses.centring": ("centring_penalty",),
+    "aninfonce_jax.losses.keeping": ("keeping_penalty",),
+    "aninfonce_jax.losses.own_negatives": ("own_negatives_loss",),
+    "aninfonce_jax.losses.spreading": ("spreading_penalty",),
     "aninfonce_jax.losses.contrast": (
         "aninfonce_loss",
         "infonce_loss",
         "lp_loss",
     ),
+    "aninfonce_jax.losses.given": (
+        "Bank",
+        "Factored",
+        "PerAnchor",
+    ),
+    "aninfonce_jax.losses.queue": ("Queue",),
     "aninfonce_jax.losses.sharded": ("over_mesh",),
+    "aninfonce_jax.losses.sigmoid": ("sigmoid_loss",),
     "aninfonce_jax.models.encoder": (
         "FunctionEncoder",
         "LinenEncoder",
@@ -104,8 +122,10 @@ _HOMES = {
     ),
     "aninfonce_jax.objectives.objective": ("Objective",),
     "aninfonce_jax.placement": ("Placement",),
+    "aninfonce_jax.report.diagnosis": ("write_diagnosis",),
     "aninfonce_jax.report.report": ("write_report",),
     "aninfonce_jax.runs": (
+        "diagnose_run",
         "evaluate",
         "train",
     ),
@@ -135,6 +155,7 @@ _HOMES = {
         "rankme",
     ),
     "aninfonce_jax.sources": ("pairs",),
+    "aninfonce_jax.sources.ensemble": ("EnsembleSource",),
     "aninfonce_jax.sources.process": ("ProcessSource",),
     "aninfonce_jax.sources.source": (
         "Examples",
@@ -156,13 +177,16 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AnInfoNCE",
+    "Bank",
     "Box",
     "CheckpointConfig",
     "ConfigError",
+    "EnsembleSource",
     "Estimate",
     "EvalConfig",
     "Examples",
     "Experiment",
+    "Factored",
     "FunctionEncoder",
     "InvertibleMLP",
     "Known",
@@ -175,9 +199,11 @@ __all__ = [
     "NNXEncoder",
     "Objective",
     "Pairs",
+    "PerAnchor",
     "Placement",
     "ProcessSource",
     "Product",
+    "Queue",
     "Real",
     "Source",
     "Sphere",
@@ -192,12 +218,14 @@ __all__ = [
     "conditionals",
     "dci",
     "diagnose",
+    "diagnose_run",
     "draw_mixing",
     "evaluate",
     "explicitness",
     "factor_scores",
     "infomec",
     "infonce_loss",
+    "keeping_penalty",
     "lidar",
     "linear_r2",
     "linear_r2_per_factor",
@@ -210,6 +238,7 @@ __all__ = [
     "mig",
     "objectives",
     "over_mesh",
+    "own_negatives_loss",
     "pairs",
     "products",
     "rankme",
@@ -217,8 +246,11 @@ __all__ = [
     "run_consistency",
     "sample_pairs",
     "sap",
+    "sigmoid_loss",
     "spaces",
+    "spreading_penalty",
     "train",
+    "write_diagnosis",
     "write_report",
 ]
 

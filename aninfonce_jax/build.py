@@ -10,13 +10,14 @@ import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
+import numpy as np
 import optax
 
-from aninfonce_jax import rng
+from aninfonce_jax import decoders, rng, warm_start
 from aninfonce_jax.cli import warn
 from aninfonce_jax.config import kinds
 from aninfonce_jax.config.schema import Config, ConfigError
-from aninfonce_jax.data.augment_spec import AugmentError, preset
+from aninfonce_jax.data.augment_spec import AugmentError, AugmentSpec, preset
 from aninfonce_jax.data.datasets import local_folder, open_dataset
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.pipeline import Loading
@@ -39,14 +40,29 @@ from aninfonce_jax.models.heads import OutputNormalization
 from aninfonce_jax.models.mlp import MLP, paper_widths
 from aninfonce_jax.models.resnet import LAYERS, ProjectedResNet, Projector, ResNet
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
+from aninfonce_jax.objectives.elbo import Elbo
+from aninfonce_jax.objectives.ensemble import Ensemble
+from aninfonce_jax.objectives.hard_negatives import HardNegatives
 from aninfonce_jax.objectives.objective import Objective
+from aninfonce_jax.objectives.sigreg import SIGReg
 from aninfonce_jax.objectives.supervised import Supervised
+from aninfonce_jax.objectives.tricl import TriCL
+from aninfonce_jax.objectives.vicreg import VICReg
+from aninfonce_jax.placement import Placement
+from aninfonce_jax.sources.decoded import DecodedPairs, DecodedViews
+from aninfonce_jax.sources.ensemble import EnsembleSource
 from aninfonce_jax.sources.images import ImagePairs
-from aninfonce_jax.sources.process import ProcessSource
+from aninfonce_jax.sources.process import ProcessSource, ProcessWithNegatives
 from aninfonce_jax.sources.source import Source
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.optimizer import make_optimizer
+from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array
+
+Mixing = Callable[[Array], Array]
+# (key, n) -> latents [n, dim] and their observations [n, ...].
+Draw = Callable[[Array, int], tuple[Array, Array]]
+OpenSplit = Callable[[str], ImageSource]
 
 
 def build_experiment(config: Config) -> Experiment:
@@ -58,7 +74,8 @@ def build_experiment(config: Config) -> Experiment:
     """
     source = build_source(config)
     examples = source.known.examples
-    if examples is not None and len(examples.train) < config.train.batch_size:
+    is_fed = source.fed(config.train.batch_size) is not None
+    if is_fed and examples is not None and len(examples.train) < config.train.batch_size:
         raise ConfigError(
             f"train.batch_size={config.train.batch_size} is more than the "
             f"{len(examples.train):,} images of {source.name}; lower it"
@@ -72,14 +89,15 @@ def build_shapes(config: Config) -> Experiment:
     Raises:
       ConfigError: the process can't be sampled, or images can't be augmented so.
     """
-    if isinstance(config.source, kinds.ImagesConfig):
-        return assemble(config, build_image_pairs(config.source, lambda split: NoExamples()))
-    return assemble(config, build_source(config))
+    return assemble(config, build_source(config, only_shapes=True))
 
 
 def check_data(config: Config) -> None:
-    """Raises ConfigError if a run's data set is not where its config says."""
-    if isinstance(config.source, kinds.ImagesConfig):
+    """Raises ConfigError if a run's data set, or its decoder, is not what its config says."""
+    warm_start.check(config)
+    if isinstance(config.source, kinds.DecodedConfig):
+        decoders.vae_of(config.source)
+    if isinstance(config.source, kinds.ImageSetConfig):
         try:
             check_folder(
                 local_folder(config.source.folder),
@@ -94,7 +112,7 @@ def assemble(config: Config, source: Source) -> Experiment:
     return Experiment(
         source=source,
         encoder=build_encoder(config),
-        objective=build_objective(config.objective),
+        objective=build_objective(config.objective, source.example().shape[1:]),
         optimizer=build_optimizer(config.optimizer, config.train.steps),
         name=config.name,
         seed=config.seed,
@@ -107,39 +125,122 @@ def assemble(config: Config, source: Source) -> Experiment:
         checkpoint=config.checkpoint,
         log=config.log,
         hang_timeout=config.train.hang_timeout,
+        warm_start=_build_start(config),
         config=config,
     )
+
+
+def _build_start(config: Config) -> Callable[[TrainState, Placement], TrainState] | None:
+    if not config.train.start_from:
+        return None
+
+    def start(state: TrainState, placement: Placement) -> TrainState:
+        origin = build_shapes(warm_start.origin_of(config))
+        return warm_start.begin(state, placement, origin, config.train.start_from)
+
+    return start
 
 
 # --- Sources ---
 
 
-def build_source(config: Config) -> Source:
+def build_source(config: Config, *, only_shapes: bool = False) -> Source:
     """Builds what a run takes its pairs from.
 
+    Args:
+      config: of the run.
+      only_shapes: whether data set and decoder are left where they are: pairs can be traced, but
+        not drawn.
+
     Raises:
-      ConfigError: the process can't be sampled, or images can't be augmented so.
+      ConfigError: the process can't be sampled, its decoder is missing or is not the right one,
+        or images can't be augmented so.
+      CheckpointError: no checkpoint of the decoder is whole.
       DataError: images are missing or damaged.
     """
+    open_split: OpenSplit | None = (lambda split: NoExamples()) if only_shapes else None
     match config.source:
+        case kinds.ProcessWithNegativesConfig() as process:
+            mixed = build_process(process, rng.stream(config.seed, "mixing"))
+            return _with_negatives(process, mixed)
+        case kinds.ProcessesConfig() as processes:
+            return _build_processes(processes, rng.stream(config.seed, "mixing"))
         case kinds.ProcessConfig() as process:
             return ProcessSource(build_process(process, rng.stream(config.seed, "mixing")))
+        case kinds.ImageEnsembleConfig() as images:
+            whole = build_image_pairs(images, open_split)
+            specs = [_build_spec(images, own.augment, own.strength) for own in images.members]
+            return EnsembleSource(whole, [dataclasses.replace(whole, spec=spec) for spec in specs])
         case kinds.ImagesConfig() as images:
-            return build_image_pairs(images)
+            return build_image_pairs(images, open_split)
+        case kinds.DecoderConfig() as decoder:
+            mixing = _build_decoder(decoder, only_shapes)
+            mixed = _mixed(decoder, decoder.concentration, mixing)
+            return DecodedPairs(mixed, build_image_pairs(decoder, open_split))
+        case kinds.DecodedViewsConfig() as views:
+            draw = _build_anchors(views, _build_decoder(views, only_shapes))
+            return DecodedViews(draw, build_image_pairs(views, open_split))
+
+
+def _build_decoder(config: kinds.DecodedConfig, only_shapes: bool) -> Mixing:
+    vae = build_shapes(decoders.vae_of(config))
+    space = _build_space(config)
+    if only_shapes:
+        return decoders.untrained_mixing(vae, space)
+    return decoders.load_mixing(config, vae, space)
+
+
+def _build_anchors(config: kinds.AnchorsConfig, mixing: Mixing) -> Draw:
+    """Returns a function to n latents and their observations."""
+    space, marginal = _build_space(config), _build_marginal(config)
+
+    def draw(key: Array, n: int) -> tuple[Array, Array]:
+        latents = marginal.sample(key, space, n)
+        return latents, mixing(latents)
+
+    return draw
 
 
 def build_process(config: kinds.ProcessConfig, key: Array) -> LatentProcess:
     """Makes the process that a section describes; `key` draws its mixing."""
     mixing = draw_mixing(key, config.dim, **dataclasses.asdict(config.mixing))
+    return _mixed(config, config.concentration, mixing)
+
+
+def _build_processes(config: kinds.ProcessesConfig, key: Array) -> EnsembleSource:
+    """Makes processes that share a mixing, which `key` draws."""
+    mixing = draw_mixing(key, config.dim, **dataclasses.asdict(config.mixing))
+    members = [ProcessSource(_mixed(config, own, mixing)) for own in config.members]
+    return EnsembleSource(members[0], members)
+
+
+def _with_negatives(
+    config: kinds.ProcessWithNegativesConfig, process: LatentProcess
+) -> ProcessWithNegatives:
+    """Returns pairs of a process with negatives drawn by its section's Λ⁻."""
     try:
-        return LatentProcess(
-            _build_space(config), _build_marginal(config), _build_conditional(config), mixing
+        near = _build_conditional(config, np.broadcast_to(config.own_concentration, config.dim))
+        near.check(process.space)
+    except ProcessError as error:
+        raise ConfigError(f"source.own_concentration can't be sampled: {error}") from error
+    return ProcessWithNegatives(process, near, config.own_negatives)
+
+
+def _mixed(
+    config: kinds.FamilyConfig, layout: kinds.ConcentrationConfig, mixing: Mixing
+) -> LatentProcess:
+    """Makes the process of a section's latents with one Λ, seen through a mixing."""
+    try:
+        values = concentration_values(
+            layout.layout, config.dim, layout.high, layout.low, layout.values
         )
+        conditional = _build_conditional(config, values)
+        return LatentProcess(_build_space(config), _build_marginal(config), conditional, mixing)
     except ProcessError as error:
         raise ConfigError(f"config.source can't be sampled: {error}") from error
 
 
-def _build_space(config: kinds.ProcessConfig) -> Space:
+def _build_space(config: kinds.AnchorsConfig) -> Space:
     match config.space:
         case "sphere":
             return Sphere(config.dim, config.radius)
@@ -149,7 +250,7 @@ def _build_space(config: kinds.ProcessConfig) -> Space:
             return Real(config.dim)
 
 
-def _build_marginal(config: kinds.ProcessConfig) -> Marginal:
+def _build_marginal(config: kinds.AnchorsConfig) -> Marginal:
     match config.marginal:
         case "uniform":
             return marginals.Uniform()
@@ -163,14 +264,13 @@ def _build_marginal(config: kinds.ProcessConfig) -> Marginal:
             return marginals.VonMisesFisher(config.marginal_concentration)
 
 
-def _build_conditional(config: kinds.ProcessConfig) -> Conditional:
-    layout = config.concentration
-    values = concentration_values(layout.layout, config.dim, layout.high, layout.low, layout.values)
+def _build_conditional(config: kinds.FamilyConfig, values: np.ndarray) -> Conditional:
+    """Returns the family of a section with Λ = `values` [dim]."""
     match config.conditional:
         case "anisotropic":
             return conditionals.Anisotropic(values, config.sampler, config.shell)
         case "vmf":
-            return conditionals.VonMisesFisher(layout.high)
+            return conditionals.VonMisesFisher(float(values[0]))
         case "normal":
             return conditionals.Normal(values)
         case "laplace":
@@ -185,7 +285,7 @@ def _build_conditional(config: kinds.ProcessConfig) -> Conditional:
 
 
 def build_image_pairs(
-    config: kinds.ImagesConfig, open_split: Callable[[str], ImageSource] | None = None
+    config: kinds.ImageSetConfig, open_split: OpenSplit | None = None
 ) -> ImagePairs:
     """Opens the data set of a section.
 
@@ -199,25 +299,29 @@ def build_image_pairs(
     """
     if open_split is None:
         open_split = functools.partial(open_dataset, config.dataset, config.folder)
-    try:
-        spec = preset(
-            config.augment, size=config.view_size or config.image_size, strength=config.strength
-        )
-    except AugmentError as error:
-        raise ConfigError(f"config.source can't be augmented so: {error}") from error
+    spec = _build_spec(config, config.augment, config.strength)
     train, test = open_split(config.train_split), open_split(config.test_split)
     for remark in dict.fromkeys(filter(None, map(remark_of, (train, test)))):
         warn(remark)
     return ImagePairs(
         train=train,
         test=test,
-        decoder=Decoder(config.image_size, decode_mib=config.decode_mib),
+        decoder=Decoder(config.image_size, channels=config.channels, decode_mib=config.decode_mib),
         spec=spec,
         loading=Loading(
             workers=config.workers, threads=config.threads, max_bad_share=config.max_bad_share
         ),
         augmentation=f"{config.augment}, strength {config.strength:g}",
     )
+
+
+def _build_spec(
+    config: kinds.ImageSetConfig, augment: kinds.Augment, strength: float
+) -> AugmentSpec:
+    try:
+        return preset(augment, size=config.view_side, strength=strength)
+    except AugmentError as error:
+        raise ConfigError(f"config.source can't be augmented so: {error}") from error
 
 
 # --- Encoders ---
@@ -235,7 +339,7 @@ def build_encoder(config: Config) -> Encoder:
 def _build_mlp(config: kinds.MLPConfig, source: kinds.SourceConfig) -> Encoder:
     dim = config.dim
     output = OutputNormalization(config.output)
-    if isinstance(source, kinds.ProcessConfig):
+    if isinstance(source, kinds.AnchorsConfig):
         dim = dim or source.dim
         output = OutputNormalization(config.output, source.radius, source.box_low, source.box_high)
     return LinenEncoder(
@@ -268,8 +372,11 @@ def _build_resnet(config: kinds.ResNetConfig) -> Encoder:
 # --- Objectives and optimisers ---
 
 
-def build_objective(config: kinds.ObjectiveConfig) -> Objective:
-    """Returns the objective of a section."""
+def build_objective(config: kinds.ObjectiveConfig, shape: tuple[int, ...] = ()) -> Objective:
+    """Returns the objective of a section for observations of a shape."""
+    if isinstance(config, kinds.EnsembleConfig):
+        members = tuple(build_objective(own, shape) for own in config.members)
+        return Ensemble(members, config.weights)
     settings = dataclasses.asdict(config)
     match settings.pop("kind"):
         case "aninfonce":
@@ -278,10 +385,20 @@ def build_objective(config: kinds.ObjectiveConfig) -> Objective:
             return AnInfoNCE(**settings, normalize=False)
         case "infonce":
             return InfoNCE(**settings)
+        case "hard_negatives":
+            return HardNegatives(**settings)
         case "lp":
             return LpLoss(**settings)
+        case "tricl":
+            return TriCL(**settings)
         case "supervised":
             return Supervised()
+        case "elbo":
+            return Elbo(shape, **settings)
+        case "vicreg":
+            return VICReg(**settings)
+        case "sigreg":
+            return SIGReg(**settings)
     raise AssertionError(config)
 
 

@@ -1,14 +1,20 @@
 """What the commands have in common: how they end, and how they show what comes from outside."""
 
+import argparse
 import io
 import os
 import re
 import select
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NoReturn, TextIO
 
 from aninfonce_jax.at_once import EXIT_PREEMPTED as EXIT_PREEMPTED
+
+
+class UsageError(ValueError):
+    """What a command asks for can't be done; its message is one line for the user."""
+
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -42,6 +48,34 @@ def _escaped(match: re.Match[str]) -> str:
     if "\udc80" <= character <= "\udcff":
         return f"\\x{ord(character) - 0xDC00:02x}"
     return character.encode("unicode_escape").decode("ascii")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Complains in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+def parse_flags(command: str, names: Sequence[str], arguments: Sequence[str]) -> argparse.Namespace:
+    """Returns the values of a command's flags, all of which must be given.
+
+    Args:
+      command: its name.
+      names: of the flags.
+      arguments: those behind the command.
+
+    Raises:
+      UsageError: one is missing or unknown.
+    """
+    parser = _Parser(prog=f"aninfonce {command}", add_help=False, allow_abbrev=False)
+    for name in names:
+        parser.add_argument(f"--{name}")
+    flags = parser.parse_args(arguments)
+    for name in names:
+        if not getattr(flags, name):
+            raise UsageError(f"--{name} is missing; see {parser.prog} --help")
+    return flags
 
 
 # Who speaks: the program, and which of its processes where there are several.

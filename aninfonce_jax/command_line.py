@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import re
 import shlex
+import sys
 import textwrap
 import time
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from typing import Any, NoReturn
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.config.file import split_variant
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.sweep import Point, as_text
 from aninfonce_jax.config.values import nearest, shown
 from aninfonce_jax.distributed.cluster import HEARTBEAT_TIMEOUT, INITIALIZATION_TIMEOUT, Flags
 
@@ -21,7 +23,8 @@ PROGRAM = ("python", "-m", "aninfonce_jax.main")
 _DEFAULT_CONFIG = "configs/quickstart.py"
 _FLAGS = (
     *("--config", "--mode", "--workdir", "--progress", "--profile"),
-    *("--topology", "--compiles"),
+    *("--topology", "--compiles", "--pairs"),
+    *("--sweep", "--executor", "--processes", "--slurm"),
 )
 # Those that say which processes belong together, with what they take.
 _CLUSTER_FLAGS = {
@@ -31,20 +34,26 @@ _CLUSTER_FLAGS = {
     "--initialization_timeout": int,
     "--heartbeat_timeout": int,
 }
-_MODES = ("train", "eval", "report", "preview", "compile")
+_MODES = ("train", "eval", "report", "diagnose", "preview", "compile", "sweep")
+_EXECUTORS = ("local", "slurm")
 _PROGRESS = ("auto", "rich", "plain", "off")
 _WIDTH = 80
 _USAGE = """\
 Learn what a contrastive encoder recovers, and what it loses.
 
 usage: python -m aninfonce_jax.main [--config=FILE[:VARIANT]]
-           [--config.KEY=VALUE ...] [--mode=train|eval|report|preview|compile]
-           [--workdir=DIR] [--progress=auto|rich|plain|off]
-           [--profile=START:STOP]
+           [--config.KEY=VALUE ...] [--workdir=DIR]
+           [--mode=train|eval|report|diagnose|preview|compile|sweep]
+           [--progress=auto|rich|plain|off] [--profile=START:STOP]
+           [--pairs=VIEW1.npy,VIEW2.npy]
            [--topology=CHIP:SHAPE,...] [--compiles=N]
+           [--sweep=FILE] [--executor=local|slurm] [--processes=N]
+           [--slurm=KEY=VALUE,...]
            [--coordinator=HOST:PORT --num_processes=N --process_id=I]
        python -m aninfonce_jax.main embed --workdir=DIR --input=FOLDER|FILE.npy
            --output=FILE      (more: embed --help)
+       python -m aninfonce_jax.main export --workdir=DIR --output=FOLDER
+           --format=safetensors|stablehlo|onnx      (more: export --help)
 
 examples:
   python -m aninfonce_jax.main
@@ -60,6 +69,8 @@ examples:
   python -m aninfonce_jax.main --mode=report \\
           --workdir=runs/linear,runs/infonce
       one page that compares runs; it is written into the first folder
+  python -m aninfonce_jax.main --mode=diagnose --workdir=runs/linear
+      which assumption of the theorem the run's pairs break, as a page
   python -m aninfonce_jax.main --config=configs/cifar10.py \\
           --config.source.folder=DIR
       images: train a ResNet on CIFAR-10 and read out what it kept
@@ -69,16 +80,21 @@ examples:
   python -m aninfonce_jax.main --config=configs/imagenet.py --mode=compile \\
           --topology=v5e:4x4,h100:8
       what a run would take there: memory, time and chips, without having them
+  python -m aninfonce_jax.main --config=configs/theory.py:lambda --mode=sweep
+      many runs of one config, and figures with bands over seeds
 
 flags (of one given twice, the last counts):
   --config    a Python file whose get_config() returns the config, or the name
               of one that comes with the package, such as synthetic:linear
-              (default: {default}); eval and report read that of
-              the run
-  --mode      train (and report; the default), eval, report, preview the pairs
-              of images, or compile the training step for other machines
+              (default: {default}); eval, report and diagnose
+              read that of the run
+  --mode      train (and report; the default), eval, report, diagnose which
+              assumptions hold, preview the pairs of images, compile the
+              training step for other machines, or sweep
   --workdir   where the run lives (default: runs/<config>-<variant>-<time>);
-              eval and report take several, with commas between them
+              eval, report and diagnose take several, with commas between them
+  --pairs     for diagnose: arrays with the two views of each pair, row by row;
+              needed for models that model.save() wrote, which hold no data
   --progress  auto: a live line on a terminal, plain lines elsewhere; rich,
               plain; off: nothing
   --profile   trace the steps from START to STOP into the work directory, for
@@ -87,6 +103,14 @@ flags (of one given twice, the last counts):
               (nodes x GPUs); several, with commas between them
   --compiles  for compile: how often to compile beyond the first time, for the
               largest batch or what makes a run fit (default: 5 minutes' worth)
+  --sweep     for sweep: a Python file whose sweep() says what to vary (default:
+              that of --config)
+  --executor  for sweep: local processes (the default), or jobs of slurm
+  --processes for sweep: how many at a time (default: one for each CPU, as far
+              as memory allows; one on a machine with accelerators)
+  --slurm     for sweep: what submitit passes on, such as
+              timeout_min=600,slurm_partition=gpu,gpus_per_node=1
+  --version   this package's version, and those of jax and what else matters
   --help      this page
 
 several processes that are one run, each started with the same command; found
@@ -120,6 +144,11 @@ class Command:
       profile: the steps to trace, from and to; None: none.
       topology: what to compile for; "": none given.
       compiles: how often to compile beyond the first time; None: as time allows.
+      pairs: files of the two views to diagnose with; None: those of the run.
+      sweep: FILE[:VARIANT] that says what to vary; "": that of `config`.
+      executor: where the runs of a sweep take place.
+      processes: how many at a time; None: as the machine should bear.
+      slurm: what is passed on to submitit.
     """
 
     config: str
@@ -130,6 +159,11 @@ class Command:
     profile: tuple[int, int] | None = None
     topology: str = ""
     compiles: int | None = None
+    pairs: tuple[str, str] | None = None
+    sweep: str = ""
+    executor: str = "local"
+    processes: int | None = None
+    slurm: Mapping[str, int | str] = dataclasses.field(default_factory=dict)
 
     @property
     def overrides(self) -> dict[str, Any]:
@@ -174,6 +208,8 @@ def parse(arguments: list[str]) -> Command:
         profile=_read_profile(_only_for("train", "profile", values)),
         topology=_only_for("compile", "topology", values) or "",
         compiles=_count("compiles", _only_for("compile", "compiles", values)),
+        pairs=_read_pairs(_only_for("diagnose", "pairs", values)),
+        **_sweep_settings(values),
     )
 
 
@@ -240,6 +276,33 @@ def repeat_command(command: Command, resolved: config_lib.Resolved, run: Config)
     )
 
 
+def sweep_command(command: Command) -> str:
+    """Returns what to type to repeat a sweep."""
+    sweep = [f"--sweep={command.sweep}"] if command.sweep else []
+    texts = [f"--config.{name}={text}" for name, text in command.texts.items()]
+    return shlex.join([*PROGRAM, f"--config={command.config}", "--mode=sweep", *sweep, *texts])
+
+
+def point_command(command: Command, point: Point, folder: Path) -> list[str]:
+    """Returns what to execute for one run of a sweep.
+
+    Args:
+      command: that of the sweep.
+      point: the run.
+      folder: where it lives.
+    """
+    texts = {**command.texts, **{name: as_text(value) for name, value in point.values.items()}}
+    return [
+        *(sys.executable, *PROGRAM[1:]),
+        f"--config={command.config}",
+        *(f"--config.{name}={text}" for name, text in texts.items()),
+        f"--workdir={folder}",
+        "--progress=plain",
+        # A job of a cluster is a run of its own, not a part of one.
+        "--num_processes=1",
+    ]
+
+
 def default_workdir(config_name: str) -> Path:
     """Returns a new folder below runs/, named after the config and the time."""
     file, variant = split_variant(config_name)
@@ -295,6 +358,46 @@ def _read_profile(text: str | None) -> tuple[int, int] | None:
     return steps
 
 
+def _read_pairs(text: str | None) -> tuple[str, str] | None:
+    if text is None:
+        return None
+    first, _, second = text.partition(",")
+    if not (first.endswith(".npy") and second.endswith(".npy")):
+        raise ConfigError(f"--pairs must be VIEW1.npy,VIEW2.npy; got {shown(text)}")
+    return first, second
+
+
+def _sweep_settings(values: Mapping[str, str]) -> dict[str, Any]:
+    """Returns what the flags of a sweep say."""
+    executor = _only_for("sweep", "executor", values) or "local"
+    options = _only_for("sweep", "slurm", values)
+    processes = _count("processes", _only_for("sweep", "processes", values))
+    if processes == 0:
+        raise ConfigError("--processes must be at least 1; leave it out for what the machine bears")
+    if options is not None and executor != "slurm":
+        raise ConfigError(f"--slurm={shown(options)} has no use without --executor=slurm")
+    if processes is not None and executor == "slurm":
+        raise ConfigError(
+            "--processes is for --executor=local; with slurm, --slurm=slurm_array_parallelism=N"
+        )
+    return {
+        "sweep": _only_for("sweep", "sweep", values) or "",
+        "executor": _one_of("executor", executor, _EXECUTORS),
+        "processes": processes,
+        "slurm": _read_options(options or ""),
+    }
+
+
+def _read_options(text: str) -> dict[str, int | str]:
+    found: dict[str, int | str] = {}
+    for item in filter(None, text.split(",")):
+        key, equals, value = item.partition("=")
+        if not (key.isidentifier() and equals and value):
+            raise ConfigError(f"--slurm must be KEY=VALUE,KEY=VALUE, got {shown(item)} in it")
+        found[key] = int(value) if re.fullmatch(r"[0-9]{1,9}", value) else value
+    return found
+
+
 def _check_text(flag: str, text: str) -> None:
     try:
         text.encode()
@@ -311,6 +414,7 @@ def _refuse(argument: str) -> NoReturn:
         *_FLAGS,
         *_CLUSTER_FLAGS,
         "--help",
+        "--version",
         *(f"--config.{name}" for name in config_lib.leaves()),
     ]
     if not argument.startswith("-"):
@@ -321,6 +425,8 @@ def _refuse(argument: str) -> NoReturn:
         raise ConfigError(f"unknown flag {shown(flag)}; write --{switch}=false")
     if flag == "--help":
         raise ConfigError("--help takes no value: it lists every flag and every --config.KEY")
+    if flag == "--version":
+        raise ConfigError("--version takes no value")
     raise ConfigError(f"unknown flag {shown(flag)}; {nearest(flag, flags)}")
 
 

@@ -5,11 +5,17 @@ program of one's own keeps its own settings.
 
 jax can bound the size itself, but takes a lock of the whole folder for every program then: on a
 home folder in a network that can cost more than compiling. So old files are removed at the start.
+
+jax trusts what it finds. Where it compresses by zlib a damaged file shows by its checksum; where
+it compresses by zstandard, as it does wherever that is installed, there is none, and a program with
+a flipped bit may run and return wrong numbers. So files are written whole and read with a digest.
 """
 
+import contextlib
 import hashlib
 import os
 import platform
+import tempfile
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -30,7 +36,7 @@ def use() -> None:
     # Set by JAX_COMPILATION_CACHE_DIR and JAX_ENABLE_COMPILATION_CACHE, or by a program.
     folder_of_user = getattr(jax.config, "jax_compilation_cache_dir", None)
     is_wanted = getattr(jax.config, "jax_enable_compilation_cache", True)
-    if folder_of_user or not is_wanted or not _can_be_read_back():
+    if folder_of_user or not is_wanted or not _can_be_read_back() or not _check_programs():
         return
     folder = default_folder()
     try:
@@ -48,8 +54,80 @@ def use() -> None:
 
 
 def _can_be_read_back() -> bool:
-    """Whether programs that were kept can be trusted: jax 0.7 crashed on one for a CPU."""
-    return jax.__version_info__ >= (0, 8) or jax.default_backend() != "cpu"
+    """Whether programs for these devices can be read back.
+
+    For CPUs jax 0.7 crashed on one, and 0.9 prints of each that the machine may lack instructions.
+    """
+    return jax.__version_info__ >= (0, 10) or jax.default_backend() != "cpu"
+
+
+def _check_programs() -> bool:
+    """Makes jax keep its programs as `CheckedPrograms` does; returns whether that is possible.
+
+    jax has no public name for it. Without this one nothing is kept.
+    """
+    try:
+        from jax._src import compilation_cache as store
+    except ImportError:
+        return False
+    if not hasattr(store, "LRUCache"):
+        return False
+    store.LRUCache = CheckedPrograms  # type: ignore[assignment,misc]
+    return True
+
+
+class CheckedPrograms:
+    """Where jax keeps compiled programs: one file each, with a digest of its content and its key.
+
+    Args:
+      path: the folder, which is there.
+      max_size: not used; see `trim`.
+    """
+
+    def __init__(self, path: str, *, max_size: int = -1) -> None:
+        del max_size
+        self._path = Path(path)
+
+    def get(self, key: str) -> bytes | None:
+        """Returns what was kept under a key, or None.
+
+        Raises:
+          ValueError: it is damaged, or of another key; jax then says so and compiles.
+        """
+        try:
+            content = self._file(key).read_bytes()
+        except FileNotFoundError:
+            return None
+        program = content[_DIGEST_BYTES:]
+        if content[:_DIGEST_BYTES] != _digest(key, program):
+            raise ValueError("the file is not what was written")
+        return program
+
+    def put(self, key: str, value: bytes) -> None:
+        """Keeps a program, whole or not at all, even if another process writes the same one."""
+        # Its name is like the others', so that `trim` finds what a killed process leaves behind.
+        handle, partial = tempfile.mkstemp(dir=self._path, prefix="partial-", suffix="-cache")
+        try:
+            with open(handle, "wb") as file:
+                file.write(_digest(key, value) + value)
+            os.replace(partial, self._file(key))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(partial)
+            raise
+
+    def clear(self) -> None:
+        """Nothing is held in memory."""
+
+    def _file(self, key: str) -> Path:
+        return self._path / f"{key}-checked-cache"
+
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def _digest(key: str, program: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + b"\0" + program).digest()
 
 
 def default_folder() -> Path:

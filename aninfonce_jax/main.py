@@ -13,10 +13,11 @@ import contextlib
 import dataclasses
 import os
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aninfonce_jax import command_line, embed
+from aninfonce_jax import command_line, diagnose_command, embed, export_command
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import (
@@ -28,17 +29,22 @@ from aninfonce_jax.cli import (
     run_command,
     warn,
 )
-from aninfonce_jax.config.file import load_config
+from aninfonce_jax.config.file import load_config, load_sweep
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.sweep import make_sweep
 from aninfonce_jax.distributed.cluster import find_cluster
+from aninfonce_jax.distributed.equal import versions
 from aninfonce_jax.distributed.peers import ALONE, Peers
 from aninfonce_jax.remote import AnyPath, RemoteError
 from aninfonce_jax.stop import Preempted, StopSignal
 
 if TYPE_CHECKING:
+    from aninfonce_jax.placement import Placement
     from aninfonce_jax.training.experiment import Experiment
 
 _PREVIEW_PAIRS = 8
+# Seconds to wait for another process that trains the same VAE.
+_VAE_PATIENCE = 24 * 3600.0
 
 
 def main(argv: list[str]) -> int:
@@ -49,8 +55,14 @@ def main(argv: list[str]) -> int:
     """
     if argv[1:2] == [embed.COMMAND]:
         return embed.main(argv[2:])
+    if argv[1:2] == [export_command.COMMAND]:
+        return export_command.main(argv[2:])
     if {"-h", "--help", "-help"} & set(argv[1:]):
         print(command_line.help_text())
+        return 0
+    if "--version" in argv[1:]:
+        ours, *others = (f"{name} {version}" for name, version in versions().items())
+        print(f"{ours} ({', '.join(others)})")
         return 0
     try:
         cluster = find_cluster(command_line.parse_cluster(argv[1:]), os.environ)
@@ -75,7 +87,7 @@ def _try(run: Callable[[], int]) -> int:
 def _run_together(arguments: list[str], peers: Peers) -> int:
     """Runs the command as one of several processes, of which the first prints and reports."""
     command = command_line.parse(arguments)
-    if command.mode in ("report", "preview", "compile"):
+    if command.mode in ("report", "preview", "compile", "sweep"):
         return peers.by_first(command.mode, lambda: _run(command))
     if command.mode == "train" and not command.workdir:
         name = peers.by_first(
@@ -86,13 +98,21 @@ def _run_together(arguments: list[str], peers: Peers) -> int:
 
 
 def _run(command: command_line.Command, peers: Peers = ALONE) -> int:
+    if command.mode == "sweep":
+        return _sweep(command)
     overrides = command.overrides
     output = workdir_lib.locate(command.workdir.split(",")[0])
     # A run that is there has its own config.
     if command.mode == "report":
+        if workdir_lib.is_sweep(output):
+            return _report_sweep(output)
         return _report(_folders(command.workdir), output)
     if command.mode == "eval":
         return _evaluate(_folders(command.workdir), output, overrides, peers)
+    if command.mode == "diagnose":
+        if peers.are_many:
+            raise ConfigError("--mode=diagnose is for one process; start it on one host alone")
+        return diagnose_command.run(command.workdir, command.pairs, overrides)
     if "," in command.workdir:
         raise ConfigError(
             f"--mode={command.mode} writes into one folder, got --workdir={command.workdir}"
@@ -156,8 +176,8 @@ def _check_folders(runs: Mapping[str, _Run], workdir: AnyPath) -> None:
 
     def complete(recorded: Mapping[str, Any]) -> Mapping[str, Any]:
         # One that was made in code has no fields of a config.
-        is_config = recorded.get("made_by") != workdir_lib.MADE_IN_CODE
-        return config_lib.complete(recorded) if is_config else recorded
+        is_code = workdir_lib.is_made_in_code(recorded)
+        return recorded if is_code else config_lib.complete(recorded)
 
     workdir_lib.check_entries(workdir)
     for run in runs.values():
@@ -173,12 +193,8 @@ def _train_and_report(
 ) -> int:
     from aninfonce_jax import compile_cache
     from aninfonce_jax.console import print_config
-    from aninfonce_jax.data.source import DataError
-    from aninfonce_jax.runs import place, require_alike, train
-    from aninfonce_jax.training.checkpoint import CheckpointError
-    from aninfonce_jax.training.session import DivergedError, UnfinishedError
+    from aninfonce_jax.runs import place, require_alike
 
-    progress: Any = command.progress
     compile_cache.use()
     require_alike(peers, {name: run.config for name, run in runs.items()}, workdir)
     placements = {name: place(run.config) for name, run in runs.items()}
@@ -186,34 +202,87 @@ def _train_and_report(
     # At once: a log that is a file would hold it back until the end of the run.
     print(f"work directory: {printable(workdir)}", flush=True)
     for name, run in runs.items():
-        if peers.any("whether to stop", stop.requested):
-            raise Preempted(f"stopped before {name} began")
-        try:
-            train(
-                _build(name, run.config, progress, stop, peers),
-                run.folder,
-                placement=placements[name],
-                stop=stop,
-                progress=progress,
-                label=name,
-                command=run.command,
-                profile=command.profile,
-            )
-        except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
-            return complain(error, EXIT_FAILED)
-        except OSError as error:  # a full disk, a folder that was removed or made read-only
-            return complain(
-                f"the run in {run.folder} can't go on: {error}; mend it, and the same command "
-                "goes on from the last checkpoint",
-                EXIT_FAILED,
-            )
-        except ImportError as error:  # an optional package that the config asks for
-            return complain(error, EXIT_USAGE)
+        code = _train_decoder(run, command, stop, peers) or _train_one(
+            name, run, placements[name], command, stop, peers
+        )
+        if code:
+            return code
     try:
-        folders = {name: run.folder for name, run in runs.items()}
+        folders = [run.folder for run in runs.values()]
         return peers.by_first("report", lambda: _show(folders, workdir))
     except ConfigError as error:  # what a run wrote was damaged since: it is not the command
         return complain(error, EXIT_FAILED)
+
+
+def _train_decoder(run: _Run, command: command_line.Command, stop: StopSignal, peers: Peers) -> int:
+    """Trains the VAE whose decoder a run needs, unless it is there; returns the exit code.
+
+    Of several runs that begin at once, one trains it and the others wait.
+    """
+    from aninfonce_jax.decoders import needed_run
+    from aninfonce_jax.runs import place
+
+    needed = needed_run(run.config)
+    if needed is None:
+        return 0
+    folder = needed.folder
+    with contextlib.ExitStack() as stack:
+
+        def hold() -> None:
+            print(f"its VAE is trained first, in {printable(folder)}", flush=True)
+            with contextlib.ExitStack() as waiting:
+                # Of several processes, none leaves by itself.
+                if not peers.are_many:
+                    waiting.enter_context(stop.raising(f"stopped while waiting for {folder}"))
+                stack.enter_context(workdir_lib.hold(folder, patience=_VAE_PATIENCE))
+
+        peers.by_first("hold the VAE's folder", hold)
+        needed = needed_run(run.config)
+        if needed is None:  # another process has trained it since
+            return 0
+        vae = _Run(needed.config, needed.folder, needed.command)
+        return _train_one("VAE", vae, place(vae.config), command, stop, peers)
+
+
+def _train_one(
+    name: str,
+    run: _Run,
+    placement: "Placement",
+    command: command_line.Command,
+    stop: StopSignal,
+    peers: Peers,
+) -> int:
+    """Trains a run to its end; returns the exit code."""
+    from aninfonce_jax.data.source import DataError
+    from aninfonce_jax.runs import train
+    from aninfonce_jax.training.checkpoint import CheckpointError
+    from aninfonce_jax.training.session import DivergedError, UnfinishedError
+
+    progress: Any = command.progress
+    if peers.any("whether to stop", stop.requested):
+        raise Preempted(f"stopped before {name} began")
+    try:
+        train(
+            _build(name, run.config, progress, stop, peers),
+            run.folder,
+            placement=placement,
+            stop=stop,
+            progress=progress,
+            label=name,
+            command=run.command,
+            profile=command.profile,
+        )
+    except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
+        return complain(error, EXIT_FAILED)
+    except OSError as error:  # a full disk, a folder that was removed or made read-only
+        return complain(
+            f"the run in {run.folder} can't go on: {error}; mend it, and the same command "
+            "goes on from the last checkpoint",
+            EXIT_FAILED,
+        )
+    except ImportError as error:  # an optional package that the config asks for
+        return complain(error, EXIT_USAGE)
+    return 0
 
 
 def _build(
@@ -258,28 +327,31 @@ def _evaluate(
         return complain(error, EXIT_FAILED)
     except OSError as error:
         return complain(f"the scores can't be written: {error}", EXIT_FAILED)
-    names = [folder.name for folder in folders]
-    # Runs of equal names in different folders must not hide each other.
-    shown = names if len(set(names)) == len(names) else [*map(str, folders)]
-    return peers.by_first("report", lambda: _show(dict(zip(shown, folders, strict=True)), output))
+    return peers.by_first("report", lambda: _show(folders, output))
 
 
-def _show(folders: Mapping[str, AnyPath], output: AnyPath) -> int:
+def _show(folders: Sequence[AnyPath], output: AnyPath) -> int:
     """Prints the scores that the work directories hold, and writes tables and report."""
     from aninfonce_jax.console import print_readouts, print_scores, print_times
     from aninfonce_jax.report.runs import read_workdir
     from aninfonce_jax.report.table import tabulate
 
-    results = {name: read_workdir(folder).final for name, folder in folders.items()}
+    runs = [read_workdir(folder) for folder in folders]
+    # By their objectives, as while they train, where that tells them apart.
+    names = [run.kind for run in runs]
+    for others in ([run.name for run in runs], [*map(str, folders)]):
+        if len(set(names)) < len(names):
+            names = others
+    results = dict(zip(names, (run.final for run in runs), strict=True))
     print_scores(results)
     try:
-        tables = [tabulate(folder) for folder in folders.values()]
+        tables = [tabulate(folder) for folder in folders]
     except OSError as error:
         return complain(f"the table can't be written: {error}", EXIT_FAILED)
     for rows in filter(None, tables):
         print_readouts(rows)
     print_times(results)
-    return _report([*folders.values()], output)
+    return _report([*folders], output)
 
 
 def _preview(config: Config, folder: AnyPath) -> int:
@@ -324,6 +396,77 @@ def _compile(command: command_line.Command, runs: Mapping[str, Config], folder: 
         except OSError as error:
             return complain(f"the forecast can't be written: {error}", EXIT_FAILED)
     print(f"forecast: {printable(page)}")
+    return 0
+
+
+def _sweep(command: command_line.Command) -> int:
+    """Runs every point of a sweep in a process of its own, and reports on all of them."""
+    from aninfonce_jax.sweeps import executors
+    from aninfonce_jax.sweeps.run import (
+        bearable_processes,
+        check_scores,
+        run_sweep,
+    )
+
+    sweep = make_sweep(
+        load_config(command.config), load_sweep(command.sweep or command.config), command.overrides
+    )
+    check_scores(sweep)
+    if "://" in command.workdir or "," in command.workdir:
+        raise ConfigError(
+            "a sweep keeps its runs, and what they print, in one local folder, got "
+            f"--workdir={command.workdir}"
+        )
+    folder = Path(command.workdir or command_line.default_workdir(command.config)).absolute()
+    if command.executor == "slurm":
+        executors.check_submitit()
+        executor: executors.Executor = executors.SubmittedExecutor(
+            folder / workdir_lib.SUBMITTED_FOLDER, command.slurm
+        )
+    else:
+        bearable = bearable_processes(point.config for point in sweep.points)
+        executor = executors.LocalExecutor(command.processes or min(bearable, len(sweep.points)))
+    for note in dict.fromkeys(note for point in sweep.points for note in point.notes):
+        print(f"note: {note}")
+    commands = {
+        point.name: command_line.point_command(command, point, folder / point.name)
+        for point in sweep.points
+    }
+    try:
+        with workdir_lib.hold(folder), StopSignal() as stop:
+            outcomes = run_sweep(
+                sweep, folder, commands, executor, stop, command_line.sweep_command(command)
+            )
+    except OSError as error:
+        return complain(f"the sweep in {folder} can't go on: {error}", EXIT_FAILED)
+    code = (
+        _report_sweep(folder)
+        if any(x.status == workdir_lib.FINISHED for x in outcomes.values())
+        else 0
+    )
+    failed = {
+        name: x
+        for name, x in outcomes.items()
+        if x.status not in (workdir_lib.FINISHED, workdir_lib.STOPPED)
+    }
+    if stop.requested or any(x.status == workdir_lib.STOPPED for x in outcomes.values()):
+        flag = shlex.quote(f"--workdir={folder}")
+        return complain(f"stopped; the same command with {flag} goes on", EXIT_PREEMPTED)
+    for name, outcome in failed.items():
+        warn(f"{name} {outcome.status}: {outcome.reason}")
+    if failed:
+        return complain(f"{len(failed)} of {len(outcomes)} runs failed", EXIT_FAILED)
+    return code
+
+
+def _report_sweep(folder: AnyPath) -> int:
+    from aninfonce_jax.report.sweep import write_sweep
+
+    try:
+        page = write_sweep(folder)
+    except OSError as error:
+        return complain(f"the report can't be written: {error}", EXIT_FAILED)
+    print(f"report: {printable(page)}")
     return 0
 
 

@@ -80,7 +80,8 @@ def _metrics(config: Config) -> Part:
     """Returns the metrics of all steps of a call to the device, or since the last row of them."""
     each = _FLOAT * (2 if config.objective.kind == "supervised" else 8)
     # Where the host feeds images, a call is one step.
-    call = config.train.steps_per_dispatch if config.source.kind == "process" else 1
+    is_fed = isinstance(config.source, kinds.ImagesConfig)
+    call = 1 if is_fed else config.train.steps_per_dispatch
     key = "train.steps_per_dispatch" if call > config.log.every else "log.every"
     steps = min(max(call, config.log.every), config.train.steps)
     return Part("metrics of every step", key, each * steps)
@@ -217,16 +218,15 @@ def _network(config: Config) -> _Network:
 
 def _view_side(source: kinds.SourceConfig) -> int:
     """Returns the side of an observation in pixels; 0 if it is no image."""
-    if isinstance(source, kinds.ImagesConfig):
-        return source.view_size or source.image_size
-    return 0
+    return source.view_side if isinstance(source, kinds.ImageSetConfig) else 0
 
 
 def _mlp(mlp: kinds.MLPConfig, source: kinds.SourceConfig) -> _Network:
-    if isinstance(source, kinds.ImagesConfig):
-        inputs, dim = 3 * _view_side(source) ** 2, mlp.dim
-    else:
-        inputs, dim = source.dim, mlp.dim or source.dim
+    dim = mlp.dim
+    if isinstance(source, kinds.AnchorsConfig):
+        inputs, dim = source.dim, dim or source.dim
+    if isinstance(source, kinds.ImageSetConfig):
+        inputs = source.channels * source.view_side**2
     # As in `models.mlp`: the paper's widths, where none are given.
     hidden = mlp.widths or tuple(n * dim for n in (10, 50, 50, 50, 50, 10))
     keys = "encoder.widths" if mlp.widths else "source.dim or set encoder.widths"
@@ -273,7 +273,7 @@ def _resnet(encoder: kinds.ResNetConfig, side: int) -> _Network:
 
 def _mixing(config: Config) -> Part:
     source, entries = config.source, 0
-    if isinstance(source, kinds.ProcessConfig):
+    if isinstance(source, kinds.ProcessConfig | kinds.ProcessesConfig):
         entries = source.mixing.layers * source.dim**2
         if entries and source.mixing.init == "uniform":
             # The candidates of a chunk, and their Gram matrices.
@@ -286,9 +286,11 @@ def _observation_bytes(source: kinds.SourceConfig) -> int:
     """Returns what a pair takes before it is encoded."""
     match source:
         case kinds.ImagesConfig() as images:
-            return 3 * images.image_size**2
-        case kinds.ProcessConfig() as process:
+            return images.channels * images.image_size**2
+        case kinds.ProcessConfig() | kinds.ProcessesConfig() as process:
             return 2 * process.dim * _FLOAT
+        case kinds.DecoderConfig() | kinds.DecodedViewsConfig() as decoded:
+            return 2 * _FLOAT * decoded.channels * decoded.image_size**2
 
 
 def _batch_bytes(config: Config, devices: int) -> int:
@@ -308,16 +310,19 @@ def _score_bytes(config: Config, devices: int) -> int:
 
 
 def _evaluation(config: Config, network: _Network, devices: int) -> Part:
-    match config.source:
-        case kinds.ImagesConfig() as images:
-            rows = -(-config.eval.batch_size // devices)
-            row = 3 * images.image_size**2 + network.widest_bytes
-            return Part("images encoded at a time", "eval.batch_size", rows * row)
-        case kinds.ProcessConfig() as process:
-            # Latents, observations and features, all on one device.
-            row = 3 * _FLOAT * process.dim + network.widest_bytes
-            samples = config.eval.samples * row // devices
-            return Part("samples to evaluate with", "eval.samples", samples)
+    source = config.source
+    parts = []
+    if isinstance(source, kinds.ImageSetConfig):
+        rows = -(-config.eval.batch_size // devices)
+        row = source.channels * source.image_size**2 + network.widest_bytes
+        parts.append(Part("images encoded at a time", "eval.batch_size", rows * row))
+    if isinstance(source, kinds.AnchorsConfig):
+        # Latents, observations and features, all on one device.
+        row = _FLOAT * 2 * source.dim + _observation_bytes(source) // 2 + network.widest_bytes
+        samples = config.eval.samples * row // devices
+        parts.append(Part("samples to evaluate with", "eval.samples", samples))
+    # One after the other.
+    return max(parts, key=lambda part: part.bytes)
 
 
 def _size(count: int) -> str:

@@ -81,6 +81,10 @@ class Placement:
       process: which process this is.
       processes: how many there are.
       peers: the processes among each other.
+
+    Example:
+      >>> an.Placement.local(1).size
+      1
     """
 
     mesh: Mesh
@@ -111,10 +115,10 @@ class Placement:
         return cls(mesh, process, processes)
 
     @classmethod
-    def local(cls, devices: int | None = None) -> Self:
+    def local(cls, devices: int | None = None, slices: int = 1) -> Self:
         """Returns a placement over the first `devices` devices of this process, or all."""
         available = jax.local_devices()
-        return cls.over(available[: devices or len(available)])
+        return cls.over(available[: devices or len(available)], slices=slices)
 
     @classmethod
     def everywhere(cls, slices: int = 1) -> Self:
@@ -212,6 +216,10 @@ class Placement:
             return jax.make_array_from_single_device_arrays(shape, self.split, shards)
 
         return jax.tree.map(one, rows)
+
+    def put_whole(self, tree: PyTree) -> PyTree:
+        """Puts what this process has on each of its devices, whole."""
+        return jax.device_put(tree, self.whole)
 
     def fetch(self, tree: PyTree) -> PyTree:
         """Returns whole arrays of NumPy, also of those that lie on several processes' devices.

@@ -11,12 +11,15 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment, check_data
 from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.diagnosis.findings import Diagnosis
 from aninfonce_jax.distributed.equal import require_equal, versions
 from aninfonce_jax.distributed.peers import Peers, of_runtime
+from aninfonce_jax.evaluation.diagnosing import diagnose_workdir
 from aninfonce_jax.evaluation.runner import evaluate_workdir, make_evaluate
 from aninfonce_jax.memory import check_fits
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath, RemotePath
+from aninfonce_jax.report.diagnosis import write_diagnosis_page
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.training import loop
 from aninfonce_jax.training.experiment import Experiment
@@ -60,6 +63,20 @@ def train(
       DivergedError: if the loss stopped being finite.
       Preempted: if it was asked to stop.
       PeerError: of several processes, another one failed or is lost.
+
+    Example:
+      >>> positives = an.conditionals.Anisotropic([25.0, 25.0, 5.0])
+      >>> process = an.LatentProcess(an.Sphere(3), an.marginals.Uniform(), positives, jnp.tanh)
+      >>> import flax.linen as nn, optax
+      >>> experiment = an.Experiment(
+      ...     an.ProcessSource(process),
+      ...     an.as_encoder(nn.Dense(3)),
+      ...     an.objectives.AnInfoNCE(),
+      ...     optax.adam(1e-3),
+      ...     steps=2,
+      ...     batch_size=16,
+      ... )
+      >>> result = an.train(experiment, progress="off")  # with a workdir, it can be gone on with
     """
     placement = placement or Placement.everywhere()
     _check_divides(experiment, placement)
@@ -96,6 +113,45 @@ def evaluate(
     )
 
 
+def diagnose_run(
+    experiment: Experiment,
+    workdir: str | os.PathLike[str] | RemotePath,
+    *,
+    placement: Placement | None = None,
+) -> Diagnosis:
+    """Tells which assumption the held-out pairs of a trained run break, in words and as a page.
+
+    It writes `diagnosis.json` and, made from it, `diagnosis.html` into the work directory.
+
+    Args:
+      experiment: what was trained in `workdir`.
+      workdir: of the run.
+      placement: where to compute; by default on all devices of this process.
+
+    Raises:
+      ConfigError: embeddings are not compared on a sphere, or there are too few held-out pairs.
+    """
+    folder = workdir_lib.locate(workdir)
+    found = diagnose_workdir(experiment, folder, placement or Placement.everywhere())
+    write_diagnosis_page(folder)
+    return found
+
+
+def diagnose_config(workdir: AnyPath, overrides: Mapping[str, Any]) -> Diagnosis:
+    """Diagnoses the run in a work directory by the config that it holds; see `diagnose_run`.
+
+    Args:
+      workdir: of the run.
+      overrides: what to change in its config; see `config.for_evaluation`.
+
+    Raises:
+      ConfigError: as `evaluate_config` and `diagnose_run`.
+    """
+    config = config_lib.for_evaluation(workdir_lib.read_config(workdir), overrides)
+    placement = place(config, training=False)
+    return diagnose_run(build_experiment(config), workdir, placement=placement)
+
+
 def require_alike(peers: Peers, configs: Mapping[str, Config], workdir: AnyPath) -> None:
     """Raises ConfigError, in every process, if one would run something else than the others.
 
@@ -129,7 +185,7 @@ def place(config: Config, *, training: bool = True) -> Placement:
     check_fits(config, devices, hosts=hosts, training=training)
     if hosts > 1:
         return Placement.everywhere(config.train.slices)
-    return Placement.over(jax.local_devices()[:devices], slices=config.train.slices)
+    return Placement.local(devices, config.train.slices)
 
 
 def evaluate_config(workdir: AnyPath, overrides: Mapping[str, Any]) -> dict[str, Any]:

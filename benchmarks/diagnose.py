@@ -1,6 +1,7 @@
 """False alarms and power of every check of `an.diagnose`, on processes whose truth is known.
 
     python benchmarks/diagnose.py alarms   # the tables of docs/diagnose.md: false alarms
+    python benchmarks/diagnose.py alarms --checks=injective,axes --repeats=400
     python benchmarks/diagnose.py power    # and power
     python benchmarks/diagnose.py dip      # the quantiles that the dip test compares with
 
@@ -14,9 +15,13 @@ from collections.abc import Callable
 
 import jax
 import numpy as np
+from scipy import stats
 
 import aninfonce_jax as an
+from aninfonce_jax.diagnosis import conditional, marginal, shift
 from aninfonce_jax.diagnosis.dip import dip_statistic
+from aninfonce_jax.diagnosis.findings import Finding
+from aninfonce_jax.diagnosis.score_matching import fit_concentration
 
 Pairs = tuple[np.ndarray, np.ndarray]
 ALARM_REPEATS, POWER_REPEATS = 60, 20
@@ -174,12 +179,17 @@ def violations() -> dict[str, tuple[str, list[tuple[str, Callable[[int], Pairs]]
     }
 
 
+def seeds_of(process: int, repeats: int) -> range:
+    """Returns seeds that no other process uses: of equal ones they would share their anchors."""
+    return range(process * 1_000_000, process * 1_000_000 + repeats)
+
+
 def verdicts(
-    sample: Callable[[int], Pairs], repeats: int, **given: object
+    sample: Callable[[int], Pairs], seeds: range, **given: object
 ) -> dict[str, tuple[float, float]]:
     """Returns per check the share of alarms, and of verdicts that it is violated."""
     found: dict[str, list[tuple[bool, bool]]] = {}
-    for seed in range(repeats):
+    for seed in seeds:
         one, other = sample(seed)
         known = dict(given)
         if known.pop("halve", False):
@@ -188,6 +198,41 @@ def verdicts(
             pair = (finding.is_alarm, finding.verdict == "violated")
             found.setdefault(finding.check, []).append(pair)
     return {check: tuple(np.mean(pairs, axis=0)) for check, pairs in found.items()}
+
+
+# Checks that can be made alone, from anchors, positives and a reference: many draws take long.
+SINGLE: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray, list[str]], Finding]] = {
+    "injective": lambda u, v, other, names: marginal.check_injective(u, names),
+    "axes": lambda u, v, other, names: conditional.check_axes(fit_concentration(u, v), names),
+    "constant Λ": lambda u, v, other, names: conditional.check_constant(
+        fit_concentration(u, v), names
+    ),
+    "domain shift": lambda u, v, other, names: shift.check_shift(u, other),
+}
+
+
+def single_alarms(checks: list[str], repeats: int) -> None:
+    """Prints the false alarms of some checks, each with the 95 % interval over all draws."""
+    print(f"False alarms in per cent, of {repeats} draws each\n")
+    print("| check | " + " | ".join(SOUND) + " | all |")
+    print("|---" * (len(SOUND) + 2) + "|")
+    found: dict[str, list[list[bool]]] = {check: [] for check in checks}
+    for process, (concentration, pairs) in enumerate(SOUND.values()):
+        sample = sampler(concentration, pairs)
+        names = [str(k) for k in range(len(concentration))]
+        for check in checks:
+            found[check].append([])
+        for seed in seeds_of(process, repeats):
+            one, other = sample(seed)
+            halves = one[::2], other[::2], one[1::2], names
+            for check in checks:
+                found[check][-1].append(SINGLE[check](*halves).is_alarm)
+    for check, alarms in found.items():
+        shares = [100 * float(np.mean(own)) for own in alarms]
+        together = stats.binomtest(int(np.sum(alarms)), int(np.size(alarms))).proportion_ci()
+        row = [f"{share:.1f}" for share in shares]
+        row.append(f"{np.mean(shares):.1f} [{100 * together.low:.1f}, {100 * together.high:.1f}]")
+        print(f"| {check} | " + " | ".join(row) + " |", flush=True)
 
 
 def dip_quantiles(pairs: int = PAIRS, samples: int = 10_000) -> None:
@@ -204,9 +249,10 @@ def print_alarms(repeats: int) -> None:
         f"False alarms in per cent, of {repeats} draws each; half of the pairs are the reference\n"
     )
     alarms = {}
-    for name, (concentration, pairs) in SOUND.items():
+    for process, (name, (concentration, pairs)) in enumerate(SOUND.items()):
         given = {"concentration": concentration, "halve": True}
-        alarms[name] = verdicts(sampler(concentration, pairs), repeats, **given)
+        seeds = seeds_of(process, repeats)
+        alarms[name] = verdicts(sampler(concentration, pairs), seeds, **given)
         # No test: a large Λ in many dimensions does need more negatives than a batch has.
         del alarms[name]["negatives"]
     print("| check | " + " | ".join(alarms) + " | all |")
@@ -223,7 +269,7 @@ def print_power(repeats: int) -> None:
     for check, (what, sizes) in violations().items():
         cells = []
         for size, sample in sizes:
-            alarm, violated = verdicts(sample, repeats)[check]
+            alarm, violated = verdicts(sample, range(repeats))[check]
             cells.append(f"{size}: {100 * alarm:.0f} ({100 * violated:.0f})")
         print(f"| {check} | {what} | {', '.join(cells)} |", flush=True)
     cells = []
@@ -244,8 +290,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", choices=("alarms", "power", "dip"))
     parser.add_argument("--repeats", type=int)
+    parser.add_argument("--checks", help=f"for alarms: some of {', '.join(SINGLE)} alone")
     arguments = parser.parse_args()
-    if arguments.part == "alarms":
+    if arguments.part == "alarms" and arguments.checks:
+        single_alarms(arguments.checks.split(","), arguments.repeats or ALARM_REPEATS)
+    elif arguments.part == "alarms":
         print_alarms(arguments.repeats or ALARM_REPEATS)
     elif arguments.part == "power":
         print_power(arguments.repeats or POWER_REPEATS)

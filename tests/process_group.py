@@ -66,6 +66,7 @@ class Group:
         environment: Mapping[str, str] | None = None,
         devices_of: Mapping[int, int] | None = None,
     ) -> None:
+        self.folder = folder
         self.outputs = [folder / f"output{rank}.txt" for rank in range(processes)]
         self.port = free_port()
         kept = [
@@ -110,15 +111,29 @@ class Group:
             member.wait()
 
     def wait(self, timeout: float = 300) -> list[int]:
-        """Returns the exit codes, a signal's number as minus that."""
-        deadline = time.monotonic() + timeout
-        codes = []
-        for member in self.members.values():
-            try:
-                codes.append(member.wait(max(1.0, deadline - time.monotonic())))
-            except subprocess.TimeoutExpired:
-                raise AssertionError(f"still running after {timeout} s:\n{self}") from None
-        return codes
+        """Returns the exit codes, a signal's number as minus that.
+
+        Args:
+          timeout: seconds in which nothing ends, is printed or written, until they are given up:
+            a machine that is busy with other things may take any time for all of it.
+        """
+        seen, deadline = self._signs(), time.monotonic() + timeout
+        while any(member.poll() is None for member in self.members.values()):
+            time.sleep(0.1)
+            if (signs := self._signs()) != seen:
+                seen, deadline = signs, time.monotonic() + timeout
+            if time.monotonic() > deadline:
+                raise AssertionError(f"nothing has happened for {timeout} s:\n{self}")
+        return [member.wait() for member in self.members.values()]
+
+    def _signs(self) -> list[object]:
+        """Returns what changes as long as they get on."""
+        ended = [member.poll() for member in self.members.values()]
+        return [
+            *ended,
+            *(path.stat().st_size for path in self.outputs if path.exists()),
+            sum(1 for _ in self.folder.rglob("*")),
+        ]
 
     def said(self, rank: int) -> str:
         """Returns what a process has printed so far."""

@@ -50,6 +50,38 @@ SMALL_IMAGES = {
     "checkpoint.every": 2,
 }
 
+# A VAE of MNIST, and a run on what its decoder makes, but for their folders.
+SMALL_VAE = {
+    **{
+        name: value
+        for name, value in SMALL_IMAGES.items()
+        if not name.startswith(("encoder.", "objective."))
+    },
+    "source.dataset": "mnist",
+    "source.image_size": 8,
+    "source.grey": True,
+    "source.augment": "none",
+    "encoder.widths": (16,),
+    "encoder.dim": 6,
+    "encoder.init": "he_normal",
+    "encoder.output": "none",
+    "objective.kind": "elbo",
+    "objective.widths": (16,),
+}
+SMALL_DECODED = {
+    **{
+        name: value
+        for name, value in SMALL_VAE.items()
+        if name not in ("source.augment", "encoder.dim", "encoder.init", "encoder.output")
+        and not name.startswith("objective.")
+    },
+    "source.kind": "decoder",
+    "source.dim": 3,
+    **{name: SMALL[name] for name in ("source.space", "source.marginal", "source.conditional")},
+    "eval.samples": 64,
+    "train.steps_per_dispatch": 2,
+}
+
 
 def as_flags(values):
     """Returns settings as a command line has them."""

@@ -82,7 +82,10 @@ def message(arguments):
         (["--config.encoder.widths=8,,8"], "widths[1] must be a whole number, got ''"),
         (["--config.encoder.widths=" + "(" * 5000], "widths[0] must be a whole number"),
         (["--config.compare=infonce,simclr"], "config.compare[1] must be one of"),
-        (["--mode="], "--mode must be one of train, eval, report, preview, compile; got ''"),
+        (
+            ["--mode="],
+            "--mode must be one of train, eval, report, diagnose, preview, compile, sweep; got ''",
+        ),
         (["--topology=v5e:4x4"], "--topology='v5e:4x4' has no use without --mode=compile"),
         (["--mode=compile", "--compiles=-1"], "--compiles must be a number from 0 to 9999"),
         (["--progress=fast"], "--progress must be one of auto, rich, plain, off; got 'fast'"),

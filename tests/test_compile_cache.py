@@ -7,6 +7,7 @@ import warnings
 
 import jax
 import pytest
+from jax._src import compilation_cache as store_of_jax
 
 from aninfonce_jax import compile_cache
 
@@ -17,6 +18,7 @@ def settings(monkeypatch, tmp_path):
     monkeypatch.setattr(jax, "__version_info__", (0, 10, 2))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+    monkeypatch.setattr(store_of_jax, "LRUCache", store_of_jax.LRUCache)
     made = {"jax_compilation_cache_dir": None, "jax_enable_compilation_cache": True}
 
     class Config:
@@ -82,6 +84,45 @@ def test_trouble_is_told_once_and_other_warnings_are_shown(settings, capsys):
     assert "is of no use, so that it is compiled: Error reading" in line
 
 
+def test_a_damaged_program_is_never_given_back(tmp_path):
+    programs = compile_cache.CheckedPrograms(str(tmp_path))
+    assert programs.get("one") is None
+    for key, program in (("one", b"a program"), ("other", b"another")):
+        programs.put(key, program)
+        programs.put(key, program)
+        assert programs.get(key) == program
+    one, other = (tmp_path / f"{key}-checked-cache" for key in ("one", "other"))
+    assert sorted(tmp_path.iterdir()) == [one, other]
+    whole = one.read_bytes()
+    flipped = [
+        whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
+        for at in range(len(whole))
+        for bit in range(8)
+    ]
+    cut = [whole[:size] for size in range(len(whole))]
+    for damaged in (*flipped, *cut, whole + b"more", other.read_bytes()):
+        one.write_bytes(damaged)
+        with pytest.raises(ValueError, match="is not what was written"):
+            programs.get("one")
+    # Compiled again, it replaces what was damaged.
+    programs.put("one", b"a program")
+    assert programs.get("one") == b"a program"
+
+
+def test_a_program_that_cannot_be_written_leaves_nothing(tmp_path):
+    programs = compile_cache.CheckedPrograms(str(tmp_path))
+    (tmp_path / "key-checked-cache").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        programs.put("key", b"a program")
+    assert [path.name for path in tmp_path.iterdir()] == ["key-checked-cache"]
+
+
+def test_nothing_is_kept_by_a_jax_whose_files_cannot_be_checked(settings, monkeypatch):
+    monkeypatch.delattr(store_of_jax, "LRUCache")
+    compile_cache.use()
+    assert settings["jax_compilation_cache_dir"] is None
+
+
 PROGRAM = """
 import jax, jax.numpy as jnp
 from aninfonce_jax import compile_cache
@@ -91,6 +132,9 @@ print(jax.jit(lambda x: jnp.sin(x) @ x)(jnp.arange(12.0).reshape(4, 3).T[:, :3])
 """
 
 
+@pytest.mark.skipif(
+    jax.__version_info__ < (0, 10), reason="before jax 0.10 programs for CPUs are not kept"
+)
 def test_programs_are_kept_and_damaged_ones_compiled_again(tmp_path):
     environment = {
         name: value
@@ -105,7 +149,7 @@ def test_programs_are_kept_and_damaged_ones_compiled_again(tmp_path):
         )  # fmt: skip
 
     first = run()
-    kept = sorted(tmp_path.rglob("*-cache"))
+    kept = sorted(tmp_path.rglob("*-checked-cache"))
     assert kept
     second = run()
     assert (second.stdout, second.stderr) == (first.stdout, "")
@@ -116,10 +160,14 @@ def test_programs_are_kept_and_damaged_ones_compiled_again(tmp_path):
     assert third.stdout == first.stdout
     (line,) = third.stderr.splitlines()
     assert line.startswith("aninfonce_jax: warning: a compiled program in")
+    for path in kept:
+        programs = compile_cache.CheckedPrograms(str(path.parent))
+        assert programs.get(path.name.removesuffix("-checked-cache"))
 
 
-def test_programs_for_a_cpu_are_not_kept_by_a_version_that_crashes_on_them(settings, monkeypatch):
-    monkeypatch.setattr(jax, "__version_info__", (0, 7, 2))
+@pytest.mark.parametrize("version", [(0, 7, 2), (0, 9, 2)])
+def test_programs_for_a_cpu_are_not_kept_by_older_versions(settings, monkeypatch, version):
+    monkeypatch.setattr(jax, "__version_info__", version)
     compile_cache.use()
     assert settings["jax_compilation_cache_dir"] is None
     monkeypatch.setattr(jax, "default_backend", lambda: "tpu")

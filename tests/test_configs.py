@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config.file import load_config
+from aninfonce_jax.config.file import load_config, load_sweep
 from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.config.sweep import make_sweep
+from aninfonce_jax.sweeps.run import check_scores
 
 ROOT = Path(__file__).resolve().parent.parent
 NAMES = [
@@ -26,7 +28,37 @@ NAMES = [
     ),
     *(f"configs/imagenet.py:{variant}" for variant in ("infonce", "aninfonce", "aninfonce_no_l2")),
     "configs/imagenette_cpu.py",
+    *(
+        f"configs/mnist_vae.py:{variant}"
+        for variant in (
+            *("linear50", "linear200", "bimodal", "infonce", "infonce_trained", "vae"),
+            *("augment", "augment_infonce", "augment_infonce_trained"),
+        )
+    ),
+    *(
+        f"configs/theory.py:{variant}"
+        for variant in ("lambda", "batch_dim", "batch_lambda", "steps", "tricl")
+    ),
+    *(
+        f"configs/hard_negatives.py:{variant}"
+        for variant in ("ordinary", "continued", "hard", "alone")
+    ),
+    *(
+        f"configs/ensemble.py:{variant}"
+        for variant in (
+            *("ensemble", "aninfonce", "infonce", "infonce_trained"),
+            *("cifar10", "cifar10_both"),
+        )
+    ),
+    *(
+        f"configs/causal3dident.py:{variant}"
+        for variant in (
+            *("aninfonce", "infonce", "infonce_trained"),
+            *("jitter", "jitter_infonce", "jitter_infonce_trained"),
+        )
+    ),
 ]
+SWEEPS = [name for name in NAMES if name.startswith("configs/theory.py")]
 
 
 def load(name):
@@ -37,6 +69,14 @@ def load(name):
 def test_config_is_valid(name):
     runs = config_lib.runs_of(load_config(str(ROOT / name)))
     assert all(config_lib.from_dict(config_lib.to_dict(run)) == run for run in runs.values())
+
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_sweep_is_valid(name):
+    path = str(ROOT / name)
+    sweep = make_sweep(load_config(path), load_sweep(path), {})
+    check_scores(sweep)
+    assert len(sweep.points) > 3
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "configs").glob("*.py")), ids=lambda p: p.name)
@@ -85,7 +125,7 @@ def test_variants_differ_where_they_say():
     assert load("configs/synthetic.py:recipe").optimizer.kind == "adam"
 
 
-@pytest.mark.parametrize("name", ["synthetic", "cifar10", "cifar10_cpu", "imagenet"])
+@pytest.mark.parametrize("name", ["synthetic", "cifar10", "cifar10_cpu", "imagenet", "mnist_vae"])
 def test_unknown_variant(name):
     with pytest.raises(ConfigError, match="unknown variant 'cubic'; choose one of "):
         load(f"configs/{name}.py:cubic")
@@ -98,3 +138,16 @@ def test_the_papers_networks_are_kept():
     assert imagenet.encoder.dtype == "bfloat16"
     assert load("configs/imagenet.py:aninfonce").objective.kind == "aninfonce"
     assert load("configs/cifar10.py:infonce_jitter_only").source.augment == "jitter_only"
+
+
+def test_mnist_is_decoded_by_the_vae_of_the_same_file():
+    vae, run = load("configs/mnist_vae.py:vae"), load("configs/mnist_vae.py:linear50")
+    # The paper's: three fully connected layers on each side, ten latents, fifty epochs.
+    assert (len(vae.encoder.widths), len(vae.objective.widths)) == (2, 2)
+    assert vae.encoder.dim == 2 * run.source.dim == 20
+    assert 49.5 <= vae.train.steps * vae.train.batch_size / 60_000 <= 50
+    assert load_config(run.source.decoder_config) == load_config("configs/mnist_vae.py:vae")
+    concentration = run.source.concentration
+    assert (concentration.layout, concentration.high, concentration.low) == ("linear", 50.0, 5.0)
+    fixed, trained = (load(f"configs/mnist_vae.py:{x}") for x in ("infonce", "infonce_trained"))
+    assert (fixed.objective.train_temperature, trained.objective.train_temperature) == (False, True)

@@ -33,7 +33,7 @@ WITH_ANOTHER = {
     "tensorstore": "orbax-checkpoint",
 }
 # What a part does without, or asks for by name where it is missing.
-OPTIONAL = {"pyarrow", "sklearn", "wandb"}
+OPTIONAL = {"jax2onnx", "pyarrow", "safetensors", "sklearn", "submitit", "wandb"}
 UNDECLARED_BY_TFDS = {"importlib_resources"}
 
 
@@ -126,6 +126,17 @@ losses = {
     "infonce": lambda x, scale: an.infonce_loss(*x, temperature=scale[1]).loss,
     "lp": lambda x, scale: an.lp_loss(*x, p=1.5, temperature=scale[2]).loss,
     "mesh": lambda x, scale: an.over_mesh(an.aninfonce_loss, mesh, "data")(*x, scale).loss,
+    "sigmoid": lambda x, scale: an.sigmoid_loss(*x, temperature=scale[0]).loss,
+    "towers": lambda x, scale: an.infonce_loss(*x, temperature=scale[0], negatives="cross").loss,
+    "labels": lambda x, scale: an.aninfonce_loss(*x, scale, labels=jnp.arange(8) // 2).loss,
+    "full": lambda x, scale: an.aninfonce_loss(*x, an.Factored(jnp.diag(scale))).loss,
+    "own": lambda x, scale: an.own_negatives_loss(*x, jnp.flip(x[0])[:, None], scale),
+    "queue": lambda x, scale: an.aninfonce_loss(
+        *x, scale, negatives=an.Queue.empty(9, dim=3).push(views[0]).bank()
+    ).loss,
+    "centring": lambda x, scale: scale[0] * an.centring_penalty(x[0]),
+    "spreading": lambda x, scale: scale[0] * an.spreading_penalty(x[1]),
+    "keeping": lambda x, scale: scale[0] * an.keeping_penalty(*x),
 }
 for name, loss in losses.items():
     value_and_gradients = RUN(jax.value_and_grad(loss, argnums=(0, 1)))
@@ -237,3 +248,11 @@ def test_the_wheel_runs_the_quickstart_in_a_clean_environment(wheel, clean_envir
     for name in ("quickstart", "configs/quickstart.py"):
         run(programs / "aninfonce", f"--config={name}", *small, "--workdir=first", cwd=tmp_path)
     assert "examples:" in run(programs / "aninfonce", "--help", cwd=tmp_path)
+    folder = f"--workdir={tmp_path / 'first' / 'aninfonce'}"
+    assert "diagnosis:" in run(programs / "aninfonce", "--mode=diagnose", folder, cwd=tmp_path)
+    (tmp_path / "two.py").write_text("def sweep():\n    return {'seeds': (0, 1)}\n")
+    swept = [
+        *(programs / "aninfonce", "--mode=sweep", "--config=quickstart", "--sweep=two.py"),
+        *("--config.compare=", *small, "--workdir=swept"),
+    ]
+    assert "swept/sweep.html" in run(*swept, cwd=tmp_path)

@@ -60,7 +60,7 @@ def run(*arguments):
         (["--config=nowhere.py"], "config file 'nowhere.py' does not exist"),
         (["--config", "nowhere.py"], "config file 'nowhere.py' does not exist"),
         (["--help=train"], "--help takes no value"),
-        (["--config=nowhere"], "expected FILE[:VARIANT], or one of cifar10, cifar10_cpu, "),
+        (["--config=nowhere"], "expected FILE[:VARIANT], or one of causal3dident, cifar10, "),
         (["--config="], "config file '' does not exist"),
         (["--config=elsewhere/quickstart.py"], "'elsewhere/quickstart.py' does not exist"),
         (["--config=setup.cfg"], "config file 'setup.cfg' must be a Python file"),
@@ -71,7 +71,8 @@ def run(*arguments):
         (["--config.train.batch_size=1001"], "can't be divided over 8 devices"),
         (
             ["--mode=dance"],
-            "--mode must be one of train, eval, report, preview, compile; got 'dance'",
+            "--mode must be one of train, eval, report, diagnose, preview, compile, sweep; "
+            "got 'dance'",
         ),
         (["--wrokdir=x"], "unknown flag '--wrokdir'; did you mean '--workdir'?"),
         (["--workdir="], "--workdir names a folder, or several with commas between them, got ''"),
@@ -112,17 +113,25 @@ def test_help_lists_every_key(capsys):
     for expected in (
         "examples:",
         "train.batch_size = 1000",
-        "source.sampler = 'exact'  (exact|paper; process)",
+        "source.sampler = 'exact'  (exact|paper; process, ",
         "objective.exponent = 2.0  (float; lp)",
     ):
         assert expected in text
 
 
+def test_version_names_what_numbers_depend_on(capsys):
+    assert main(["main", "--version"]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"aninfonce_jax {an.__version__} (jax {jax.__version__}, jaxlib ")
+    assert text.count("\n") == 1
+
+
 def test_help_and_a_bad_flag_need_no_jax():
-    lines = ["--help"], ["--wrokdir=x"], ["--config.train.steps=-5"], ["--config=nowhere.py"]
+    lines = [["--help"], ["--version"], ["--wrokdir=x"], ["--config.train.steps=-5"]]
+    lines += [["--config=nowhere.py"]]
     code = "import sys; import aninfonce_jax.main as m\n"
-    code += f"codes = [m.main(['m', *line]) for line in {[*lines]}]\n"
-    code += "assert codes == [0, 2, 2, 2], codes; assert 'jax' not in sys.modules"
+    code += f"codes = [m.main(['m', *line]) for line in {lines}]\n"
+    code += "assert codes == [0, 0, 2, 2, 2], codes; assert 'jax' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
 
 
@@ -196,6 +205,15 @@ def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     changed = json.loads((tmp_path / "infonce" / "eval.json").read_text())
     assert changed["evaluated_with"] == {"eval.samples": 32}
     assert (tmp_path / "infonce" / "report.html").exists()
+    # A run is called the same while it trains and when it is scored, whatever its folder is called;
+    # the folder's name is used where the objective does not tell runs apart.
+    capsys.readouterr()
+    shutil.copytree(tmp_path / "infonce", tmp_path / "other")
+    assert run("--mode=eval", f"--workdir={tmp_path / 'other'}") == 0
+    assert re.search(r"^infonce +4 ", capsys.readouterr().out, re.MULTILINE)
+    assert run("--mode=eval", f"--workdir={tmp_path / 'other'},{tmp_path / 'infonce'}") == 0
+    assert re.search(r"^other +4 ", capsys.readouterr().out, re.MULTILINE)
+    shutil.rmtree(tmp_path / "other")
     # A page that can't be written is refused before any scores are.
     (tmp_path / "figures" / "loss.svg").unlink()
     (tmp_path / "figures" / "loss.svg").mkdir()

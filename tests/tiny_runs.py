@@ -139,6 +139,9 @@ class Chords(an.Source):
             interventions=_Operations(),
         )
 
+    def samples(self, key, count):
+        return np.asarray(jax.random.uniform(key, (count, 2, 4, 4, 1)))
+
     def _draw(self, key, count):
         latents = jax.random.normal(key, (count, 2))
         return latents, latents @ self._TONES

@@ -22,8 +22,6 @@ from aninfonce_jax.forecast.search import (
 
 # Seconds below which a step is bound by what no peak tells.
 _SHORT = 1e-3
-# Version of `compile.json`.
-FORMAT = 1
 # Compiles beyond the first take no longer than this, unless a number is asked for.
 PATIENCE = 300.0
 MOST_COMPILES = 12

@@ -7,7 +7,6 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_shapes
 from aninfonce_jax.cli import printable
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.files import write_json
 from aninfonce_jax.forecast.chips import Topology
 from aninfonce_jax.forecast.compiler import (
     CompiledStep,
@@ -15,7 +14,7 @@ from aninfonce_jax.forecast.compiler import (
     compile_step,
     placement_of,
 )
-from aninfonce_jax.forecast.forecast import FORMAT, check_divides, forecast, versions
+from aninfonce_jax.forecast.forecast import check_divides, forecast, versions
 from aninfonce_jax.forecast.lines import lines
 from aninfonce_jax.remote import AnyPath
 
@@ -52,8 +51,7 @@ def forecast_runs(
             for line in lines(one):
                 _say(line)
             found.append(one)
-            values = {"format": FORMAT, "versions": versions(), "forecasts": found}
-            write_json(folder / workdir_lib.COMPILE_FILE, values)
+            workdir_lib.write_forecasts(folder, found, versions())
     return found
 
 

@@ -187,6 +187,6 @@ def test_missing_data_on_one_host_reach_all(folder, tmp_path):
     own = {1: [f"--config.source.folder={tmp_path / 'nowhere'}"]}
     arguments = [*image_flags(folder), f"--workdir={tmp_path / 'run'}"]
     with Group(tmp_path, 2, arguments, own=own) as group:
-        assert group.wait() == [1, 1], group
+        assert group.wait() == [2, 2], group
     assert "does not exist" in group.complaint(1)
     assert "process 1 failed:" in group.complaint(0)

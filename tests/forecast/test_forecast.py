@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from aninfonce_jax import config as config_lib
+from aninfonce_jax import workdir
 from aninfonce_jax.config.schema import Config, ConfigError
-from aninfonce_jax.files import write_json
 from aninfonce_jax.forecast.arithmetic import Flops
 from aninfonce_jax.forecast.chips import parse_topologies
 from aninfonce_jax.forecast.compiler import CompiledStep, Memory
@@ -209,8 +209,7 @@ def test_a_gpu_says_what_is_not_known():
 def test_the_page_is_made_from_the_file_alone(tmp_path: Path):
     fits, _ = make(Compiler())
     not_yet, _ = make(Compiler(usable=2.2), "h100:2x8", encoder__widths=(8,))
-    values = {"format": 1, "versions": {"jax": "0.0"}, "forecasts": [fits, not_yet]}
-    write_json(tmp_path / "compile.json", values)
+    workdir.write_forecasts(tmp_path, [fits, not_yet], {"jax": "0.0"})
     page = write_forecast(tmp_path).read_text()
     for words in (
         "v5e:4x4: mine fits (2.25 GiB of 15.75 GiB a device) and is bound by HBM",
@@ -226,7 +225,7 @@ def test_the_page_is_made_from_the_file_alone(tmp_path: Path):
     again = page
     assert write_forecast(tmp_path).read_text() == again
     # Nothing known of any: still a page.
-    write_json(tmp_path / "compile.json", values | {"forecasts": [dict(not_yet, remedies=[])]})
+    workdir.write_forecasts(tmp_path, [dict(not_yet, remedies=[])], {"jax": "0.0"})
     assert "does not fit" in write_forecast(tmp_path).read_text()
     assert json.loads((tmp_path / "compile.json").read_text())["forecasts"][0]["fits"] is False
 

@@ -1,0 +1,104 @@
+"""Where theory and practice part: sweeps over Λ, batch size, dimension and steps.
+
+    python -m aninfonce_jax.main --config=configs/theory.py:VARIANT --mode=sweep
+
+    lambda        R² against the content's Λ, with Λ = 5 for the style (Fig. 2A of the paper)
+    batch_dim     batch size against the number of factors, Λ = 75 (Fig. 4)
+    batch_lambda  batch size against Λ, 20 factors (Fig. 4)
+    steps         steps until R² is 0.8 and 0.9, by dimension and batch, Λ = 75 (Fig. 9)
+    tricl         AnInfoNCE against TriCL, 20 factors, Λ = 100, and 250 and 15 (Fig. 12)
+
+Duration: 36 to 60 runs a sweep, each of some minutes on two CPU cores at ten factors, and of hours
+in `steps`, whose runs take 20,000 steps; none was timed as a whole. Fewer steps:
+--config.train.steps=500. docs/experiments.md has what was measured, and what the paper has.
+"""
+
+from typing import Any
+
+from ml_collections import ConfigDict
+
+from aninfonce_jax.config import default_config
+from aninfonce_jax.config.schema import ConfigError
+
+VARIANTS = ("lambda", "batch_dim", "batch_lambda", "steps", "tricl")
+_HIGH = "source.concentration.high"
+# InfoNCE comes twice: with the paper's fixed τ, and with a trained one.
+_OBJECTIVES = [
+    {"objective.kind": "aninfonce"},
+    {"objective.kind": "infonce", "objective.train_temperature": False},
+    {"objective.kind": "infonce", "objective.train_temperature": True},
+]
+_LAYOUTS = [
+    {"source.concentration.layout": "constant", _HIGH: 100.0},
+    {"source.concentration.layout": "bimodal", _HIGH: 250.0, "source.concentration.low": 15.0},
+]
+_TRICL = [
+    {"objective.kind": "aninfonce"},
+    {"objective.kind": "tricl", "objective.form": "infonce"},
+    {"objective.kind": "tricl", "objective.form": "spectral"},
+]
+_SWEEPS: dict[str, dict[str, Any]] = {
+    "lambda": {
+        "points": _OBJECTIVES,
+        "grid": {_HIGH: (10.0, 25.0, 50.0, 100.0, 150.0, 200.0)},
+        "x": _HIGH,
+        "scores": ("r2_content", "r2_style", "concentration_error"),
+    },
+    "batch_dim": {
+        "grid": {"source.dim": (10, 20, 40), "train.batch_size": (50, 250, 500, 1000)},
+        "x": "train.batch_size",
+        "scores": ("r2", "mcc_pearson", "loss"),
+    },
+    "batch_lambda": {
+        "grid": {_HIGH: (25.0, 75.0, 150.0, 300.0), "train.batch_size": (50, 250, 500, 1000)},
+        "x": "train.batch_size",
+        "scores": ("r2", "mcc_pearson", "loss"),
+    },
+    "steps": {
+        "grid": {"train.batch_size": (50, 250, 1000, 4000), "source.dim": (20, 25, 30, 35, 40)},
+        "x": "source.dim",
+        "scores": ("r2",),
+        "targets": {"r2": (0.8, 0.9)},
+    },
+    "tricl": {
+        "points": [own | layout for own in _TRICL for layout in _LAYOUTS],
+        "x": _HIGH,
+        "scores": ("r2", "mcc_pearson"),
+    },
+}
+
+
+def get_config(variant: str = "lambda") -> ConfigDict:
+    _check(variant)
+    config = default_config()
+    config.name = f"theory-{variant}"
+    config.source.mixing.candidates = 5000
+    config.encoder.widths = (128, 256, 256, 128)
+    # A narrow encoder and a small batch fold a factor away at the full rate.
+    config.optimizer.learning_rate = 5e-3
+    config.optimizer.warmup_steps = 50
+    config.train.ema_decay = 0.98
+    config.train.batch_size = 512
+    config.train.steps = 1500
+    config.eval.samples = 4096
+    config.eval.every = 100
+    config.checkpoint.every = 500
+    config.checkpoint.keep = 1
+    if variant != "lambda":
+        config.source.concentration.layout = "constant"
+        config.source.concentration.high = 75.0
+        config.source.dim = 20
+    if variant == "steps":
+        config.train.steps = 20_000
+        config.optimizer.schedule = "constant"
+    return config
+
+
+def sweep(variant: str = "lambda") -> dict[str, Any]:
+    _check(variant)
+    return {**_SWEEPS[variant], "seeds": (0, 1, 2)}
+
+
+def _check(variant: str) -> None:
+    if variant not in VARIANTS:
+        raise ConfigError(f"unknown variant {variant!r}; choose one of {', '.join(VARIANTS)}")
