@@ -16,8 +16,12 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.distributed.cpu_threads import provide_threads
 from aninfonce_jax.distributed.peers import ALONE, Peers, of_runtime
 from aninfonce_jax.types import Array, PyTree
+
+# Here, since whoever asks jax for devices, which fixes their threads, has imported this module.
+provide_threads()
 
 DATA_AXIS = "data"
 SLICE_AXIS = "slices"

@@ -51,6 +51,9 @@ os.environ["PYTHONWARNINGS"] = ",".join(
 
 import jax  # noqa: E402
 
+from aninfonce_jax.distributed.cpu_threads import provide_threads  # noqa: E402
+
+provide_threads()
 jax.config.update("jax_numpy_rank_promotion", "raise")
 if not hasattr(jax, "enable_x64"):  # before jax 0.8
     from jax.experimental import enable_x64

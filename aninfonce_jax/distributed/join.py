@@ -20,6 +20,7 @@ from aninfonce_jax.cli import (
 )
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.distributed.cluster import LEFT_TO_JAX, Cluster
+from aninfonce_jax.distributed.cpu_threads import provide_threads
 from aninfonce_jax.distributed.peers import ALONE, PeerError, Peers, exit_code_of, of_runtime
 from aninfonce_jax.distributed.roll_call import MissingError, call_roll
 from aninfonce_jax.distributed.watch import leave_at_once
@@ -138,6 +139,7 @@ def join(cluster: Cluster) -> Peers:
             ) from error
         # The runtime has put a handler of its own in the place of ours.
         stop_at_once()
+        provide_threads()
         if jax.process_count() == 1:
             return ALONE
     introduce(jax.process_index(), jax.process_count())
