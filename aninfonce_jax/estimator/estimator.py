@@ -194,6 +194,11 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         where they are fewer.
         """
         self._require_fitted()
+        if not self.model_.objective.tells_of_others:
+            raise ValueError(
+                f"{type(self.model_.objective).__name__} has no loss on pairs that it was not "
+                "trained on; score its embeddings instead"
+            )
         source = as_source(X, y, self.pairs)
         self._check_like_before(tuple(source.example().shape[1:]))
         return -loss_of(self.model_, source, self.batch_size_, self._seed())
@@ -290,6 +295,8 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _prepare(self, X: Any, y: Any, *, is_partial: bool = False) -> Prepared:
         if not hasattr(self.dim, "__index__") or isinstance(self.dim, bool) or self.dim < 1:
             raise ValueError(f"dim must be a whole number, at least 1, got {self.dim!r}")
+        # Pairs are set aside to be scored by their loss.
+        sets_aside = not is_partial and parts.make_objective(self.objective).tells_of_others
         return prepare(
             as_source(X, y, self.pairs),
             names=feature_names(X),
@@ -300,7 +307,7 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 pairs,
                 batch_size=self.batch_size,
                 steps=1 if is_partial else self.steps,
-                held_out=0.0 if is_partial else self.held_out,
+                held_out=self.held_out if sets_aside else 0.0,
                 devices=jax.local_device_count(),
             ),
         )

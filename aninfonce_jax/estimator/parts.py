@@ -13,8 +13,17 @@ from aninfonce_jax.models.encoder import Encoder, LinenEncoder, as_encoder, embe
 from aninfonce_jax.models.heads import OutputNormalization
 from aninfonce_jax.models.mlp import MLP
 from aninfonce_jax.models.resnet import LAYERS, ProjectedResNet, Projector, ResNet
-from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
-from aninfonce_jax.objectives.objective import Objective
+from aninfonce_jax.objectives import (
+    AnInfoNCE,
+    AugSelf,
+    Diet,
+    InfoNCE,
+    LpLoss,
+    Objective,
+    SIGReg,
+    TriCL,
+    VICReg,
+)
 from aninfonce_jax.training.optimizer import make_optimizer
 from aninfonce_jax.types import Array
 
@@ -26,6 +35,8 @@ OBJECTIVES: dict[str, Objective] = {
     "infonce": InfoNCE(negatives="both", train_temperature=True),
     "lp": LpLoss(),
 }
+# What is written of a model with one of these says all of it.
+_WRITTEN = (AnInfoNCE, InfoNCE, LpLoss, TriCL, VICReg, SIGReg, AugSelf, Diet)
 OPTIMIZERS = {"muon": 5e-3, "adam": 1e-3, "adamw": 1e-3}
 
 # Hidden layers of an MLP, and the range of their width: wide enough to begin as a linear map that
@@ -157,7 +168,7 @@ def make_updates(
 
 def describe_objective(objective: Objective) -> dict[str, Any] | None:
     """Returns one of our objectives as JSON holds it; None of any other."""
-    if type(objective) not in (AnInfoNCE, InfoNCE, LpLoss):
+    if type(objective) not in _WRITTEN:
         return None
     assert dataclasses.is_dataclass(objective)
     return {"kind": type(objective).__name__, **dataclasses.asdict(objective)}
@@ -165,7 +176,10 @@ def describe_objective(objective: Objective) -> dict[str, Any] | None:
 
 def read_objective(described: dict[str, Any]) -> Objective:
     """Undoes `describe_objective`."""
-    classes = {known.__name__: known for known in (AnInfoNCE, InfoNCE, LpLoss)}
-    settings = dict(described)
+    classes = {known.__name__: known for known in _WRITTEN}
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in described.items()
+    }
     made: Objective = classes[settings.pop("kind")](**settings)
     return made

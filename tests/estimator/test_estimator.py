@@ -147,6 +147,44 @@ def test_an_encoder_of_ones_own_is_trained_saved_and_loaded(kind, tmp_path):
     np.testing.assert_array_equal(loaded.transform(VIEW1), model.transform(VIEW1))
 
 
+def scaled(key, rows):
+    scale = jax.random.uniform(key, (len(rows), 1))
+    return rows * scale, {"scale": scale}
+
+
+OBJECTIVES = {
+    "vicreg": an.objectives.VICReg(),
+    "sigreg": an.objectives.SIGReg(directions=4),
+    "tricl": an.objectives.TriCL(),
+    "diet": an.objectives.Diet(),
+    "augself": an.objectives.AugSelf(predicted=("scale",), width=4),
+}
+
+
+@pytest.mark.parametrize("name", list(OBJECTIVES))
+def test_rivals_as_objects_that_a_saved_model_remembers(name, tmp_path):
+    source = an.pairs.augmented(VIEW1, scaled)
+    model = tiny(objective=OBJECTIVES[name], steps=2).fit(source)
+    model.save(tmp_path / "model")
+    loaded = an.load(tmp_path / "model")
+    assert loaded.model_.objective == model.model_.objective
+    np.testing.assert_array_equal(loaded.transform(VIEW1), model.transform(VIEW1))
+
+
+def test_diet_has_a_class_for_every_pair_and_no_loss_on_others():
+    model = tiny(objective=an.objectives.Diet(), steps=2).fit(VIEW1, VIEW2)
+    assert model.model_.objective.examples == ROWS  # none is set aside
+    assert np.isnan(model.held_out_loss_)
+    assert model.n_iter_ == 2
+    with pytest.raises(ValueError, match="Diet has no loss on pairs that it was not trained on"):
+        model.score(VIEW1, VIEW2)
+    model.partial_fit(VIEW1, VIEW2)
+    fewer = VIEW1[:40], VIEW2[:40]
+    for train in (model.partial_fit, model.set_params(warm_start=True).fit):
+        with pytest.raises(ValueError, match=r"Diet can't go on.*pass as many as before"):
+            train(*fewer)
+
+
 @pytest.mark.parametrize("objective", ["aninfonce", "infonce", "lp"])
 def test_objectives_by_name_and_as_objects(objective):
     model = tiny(objective=objective, steps=1).fit(VIEW1, VIEW2)
