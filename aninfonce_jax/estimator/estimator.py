@@ -26,13 +26,14 @@ from aninfonce_jax.estimator.model import TrainedModel
 from aninfonce_jax.estimator.prepare import Prepared, as_source, prepare, row_spec
 from aninfonce_jax.estimator.saved import write_model
 from aninfonce_jax.estimator.scoring import loss_of
-from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes
+from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes, is_number
 from aninfonce_jax.estimator.training import ContinuedExperiment, Start, snapshot_tree
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.runs import train
 from aninfonce_jax.scores import registry
 from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.session import DivergedError
 from aninfonce_jax.training.trained import best_weights
 from aninfonce_jax.types import Weights
 
@@ -317,7 +318,7 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Experiment:
         sizes, seed = prepared.sizes, self._seed()
         steps = prepared.passes if is_partial else sizes.steps
-        if not 0 <= self.ema_decay < 1:
+        if not is_number(self.ema_decay) or not 0 <= self.ema_decay < 1:
             raise ValueError(f"ema_decay must be from 0 to below 1, got {self.ema_decay!r}")
         every = steps if is_partial else min(sizes.every, steps)
         return ContinuedExperiment(
@@ -372,7 +373,14 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             yield workdir_lib.locate(self.workdir)
             return
         with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as name:
-            yield Path(name)
+            try:
+                yield Path(name)
+            except DivergedError as error:
+                # What it says is saved goes with the folder.
+                raise DivergedError(
+                    "loss or gradient was not finite; pass a lower learning_rate, or check the "
+                    "range of the observations"
+                ) from error
 
     def _set_fitted(
         self,

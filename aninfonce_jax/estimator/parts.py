@@ -8,6 +8,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 import optax
 
+from aninfonce_jax.estimator.saved import ModelError
+from aninfonce_jax.estimator.sizes import is_number
 from aninfonce_jax.models.conv1d import Conv1D
 from aninfonce_jax.models.encoder import Encoder, LinenEncoder, as_encoder, embedding_dim
 from aninfonce_jax.models.heads import OutputNormalization
@@ -155,6 +157,10 @@ def make_updates(
         raise ValueError(
             f"optimizer must be one of {', '.join(OPTIMIZERS)}, or one of optax, got {given!r}"
         )
+    if learning_rate is not None and not (
+        is_number(learning_rate) and 0 < learning_rate < math.inf
+    ):
+        raise ValueError(f"learning_rate must be a number above 0, got {learning_rate!r}")
     return make_optimizer(
         given,  # type: ignore[arg-type]
         steps=steps,
@@ -175,11 +181,20 @@ def describe_objective(objective: Objective) -> dict[str, Any] | None:
 
 
 def read_objective(described: dict[str, Any]) -> Objective:
-    """Undoes `describe_objective`."""
+    """Undoes `describe_objective`.
+
+    Raises:
+      ModelError: it is one of a later version.
+    """
     classes = {known.__name__: known for known in _WRITTEN}
     settings: dict[str, Any] = {
         name: tuple(value) if isinstance(value, list) else value
         for name, value in described.items()
     }
-    made: Objective = classes[settings.pop("kind")](**settings)
+    kind = settings.pop("kind")
+    if kind not in classes:
+        raise ModelError(
+            f"the model was trained by {kind}, which this version does not know; update the package"
+        )
+    made: Objective = classes[kind](**settings)
     return made

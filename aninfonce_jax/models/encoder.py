@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from aninfonce_jax.types import Array, PyTree
@@ -101,11 +102,15 @@ def layer_widths(encoder: Encoder, example: Array) -> dict[str, int]:
         return EvaluationPass(encoder, variables).layers(observations)
 
     found = jax.eval_shape(layers, example)
-    shape = found[encoder.layers[-1]].shape
+    shape, dtype = found[encoder.layers[-1]].shape, found[encoder.layers[-1]].dtype
     if len(shape) != 2:
         raise ValueError(
             f"an encoder must return embeddings [batch, dim], got shape {shape} for observations "
             f"of shape {example.shape}; flatten or pool its output"
+        )
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(
+            f"an encoder must return embeddings in floating point, to be trained, got {dtype}"
         )
     return {name: math.prod(found[name].shape[1:]) for name in encoder.layers}
 
@@ -262,7 +267,7 @@ class FunctionEncoder:
 
 
 def _is_key(leaf: Array) -> bool:
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _with_noise(state: PyTree, key: Array) -> PyTree:

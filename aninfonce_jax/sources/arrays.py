@@ -25,6 +25,12 @@ from aninfonce_jax.types import Array, Pairs, PyTree
 # traced.
 Augment = Callable[[Array, Array], Array | tuple[Array, Mapping[str, Array]]]
 
+# What jax raises where a function asks for values that are not there while it is traced.
+_NOT_OF_JAX = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.ConcretizationTypeError,
+)
 # Rows that a fingerprint looks at.
 _SAMPLES = 16
 # Largest value of a byte: images of bytes are handed over as values from 0 to 1.
@@ -216,8 +222,8 @@ class ArrayPairs(Source):
         done: list[Mapping[str, Array] | None] = [None, None]
         if self.augment is not None:
             (rows,) = views
-            made = [self.augment(own, rows) for own in jax.random.split(key)]
-            views, done = map(list, zip(*map(_with_done, made), strict=True))
+            made = [self._augmented(own, rows) for own in jax.random.split(key)]
+            views, done = map(list, zip(*made, strict=True))
         for view in views:
             if view.shape != (batch_size, *self.observation.shape):
                 raise ValueError(
@@ -226,23 +232,29 @@ class ArrayPairs(Source):
                 )
         return Pairs(*views, done1=done[0], done2=done[1], number=numbers)
 
+    def _augmented(self, key: Array, rows: Array) -> tuple[Array, Mapping[str, Array] | None]:
+        """Returns a view of rows, and what was done to them, where it is said."""
+        assert self.augment is not None
+        try:
+            made: Any = self.augment(key, rows)
+        except _NOT_OF_JAX as error:
+            raise TypeError(
+                "an augmentation runs on the device, so it must use jax.numpy and jax.random, no "
+                "NumPy and no branches on values"
+            ) from error
+        view, done = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if not hasattr(view, "shape") or not isinstance(done, Mapping | None):
+            raise TypeError(
+                "an augmentation must return rows, or rows and what was done to each, "
+                "{name: parameters [batch, k]}"
+            )
+        return view, done
+
     def held_out(self, batch_size: int) -> "ArrayPairs | None":
         """Returns pairs that training does not see; None if they are fewer than a batch."""
         if self.held_out_pairs is None or len(self.held_out_pairs) < batch_size:
             return None
         return dataclasses.replace(self, table=self.held_out_pairs, held_out_pairs=None)
-
-
-def _with_done(made: Any) -> tuple[Array, Mapping[str, Array] | None]:
-    """Returns what an augmentation made, and what it did, where it says so."""
-    if not isinstance(made, tuple):
-        return made, None
-    if len(made) != 2 or not isinstance(made[1], Mapping):
-        raise TypeError(
-            "an augmentation must return rows, or rows and what was done to each, "
-            "{name: parameters [batch, k]}"
-        )
-    return made
 
 
 def fed_dtype(dtype: Any) -> np.dtype:
