@@ -42,12 +42,11 @@ class AugSelf(InfoNCE):
       outputs: augmentation -> how many parameters it has; empty: a run looks it up.
 
     Example:
-      >>> def noisy(key, rows):  # an augmentation that says what it did
+      >>> def scaled(key, rows):  # an augmentation that says what it did
       ...     scale = jax.random.uniform(key, (len(rows), 1))
       ...     return rows * scale, {"scale": scale}
-      >>> source = an.pairs.augmented(np.ones((100, 3), np.float32), noisy)
-      >>> objective = an.objectives.AugSelf(predicted=("scale",))
-      >>> model = an.AnInfoNCE(dim=2, steps=2, objective=objective).fit(source)
+      >>> source = an.pairs.augmented(np.ones((100, 3), np.float32), scaled)  # to be fitted on
+      >>> model = an.AnInfoNCE(dim=2, objective=an.objectives.AugSelf(predicted=("scale",)))
     """
 
     weight: float = 1.0
