@@ -44,7 +44,7 @@ class HeldOutPairs:
     def losses(self, weights: Weights, *, full: bool) -> Findings:
         """Returns the held-out loss and its floor, with intervals over batches."""
         del full
-        if self._source is None:
+        if self._source is None or not self._experiment.objective.tells_of_others:
             return Findings({registry.LOSS.key: float("nan")})
         return loss_findings(self._losses(weights), self._perfect_losses())
 
