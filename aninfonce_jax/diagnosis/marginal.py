@@ -42,6 +42,7 @@ def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
         "Some inputs are far more common than others, or the encoder has not spread them yet. "
         "Balance the data, train longer or with more negatives; objective.centring keeps the "
         "mean at zero. The theorem needs it; R² often survives mild deviations.",
+        is_cause=True,
         details={
             # On a uniform sphere all scaled means are 0, and all scaled squares 1.
             "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
@@ -170,8 +171,9 @@ def check_support(embeddings: FloatArray, anchors: FloatArray, names: list[str])
     # Where a share e of the sphere is empty, n uniform points miss it with (1 - e)^n.
     reach = float(np.log(2 * d / LEVEL) / n)
     effect = float(empty[worst])
+    end = "negative" if worst >= d else "positive"
     gap = Evidence(
-        f"share of the sphere left empty ({'+-'[worst // d]}{names[worst % d]})",
+        f"share of the sphere left empty ({end} end of {names[worst % d]})",
         effect,
         (max(effect - reach, 0.0), effect),
         _EMPTY_TOLERANCE,
@@ -186,6 +188,7 @@ def check_support(embeddings: FloatArray, anchors: FloatArray, names: list[str])
         "If lengths vary, normalise the encoder's output; the other checks took directions only. "
         "If a part is empty, the data lack these inputs or the encoder does not reach them: see "
         "'injective'.",
+        is_cause=True,
         details={"lengths": [float(norms.min()), float(norms.mean()), float(norms.max())]},
     )
 
@@ -232,10 +235,13 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
         INJECTIVE,
         "no factor is folded: outputs take both signs alike, and none follows from the others",
         (sign, told),
-        "The encoder covers one side of the sphere only, so a factor's sign is lost. Train again "
-        "with objective.centring (an.centring_penalty), a smaller start of Λ̂ or a smaller "
-        "learning rate; it rarely finds back by itself. If the data themselves are one-sided "
-        "('uniform' is violated in the latents too), it is no fold.",
+        "If outputs have one sign, the encoder covers one side of the sphere only, and a factor's "
+        "sign is lost. Train again with objective.centring (an.centring_penalty), a smaller start "
+        "of Λ̂ or a smaller learning rate; it rarely finds back by itself. If the data themselves "
+        "are one-sided ('uniform' is violated in the latents too), it is no fold. If outputs have "
+        "both signs but follow from the others, there are more outputs than factors: take fewer "
+        "(encoder.dim).",
+        is_cause=True,
         details={
             "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
             "positive_shares": shares[:d].tolist(),
@@ -317,5 +323,6 @@ def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:
         evidence,
         "Dead or doubled dimensions: fewer may do (encoder.dim), or training collapsed: lower the "
         "learning rate, take more negatives.",
+        is_cause=True,
         details={"spread": spread.tolist(), "effective_rank": rank},
     )
