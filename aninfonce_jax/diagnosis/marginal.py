@@ -28,6 +28,8 @@ _TOLD_TOLERANCE = 0.5
 _DEAD_TOLERANCE = 0.9
 _RANK_TOLERANCE = 0.5
 _RANDOM_DIRECTIONS = 10
+# Of the mean square of a regressor.
+_RIDGE = 1e-10
 
 
 def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
@@ -263,10 +265,14 @@ def _told_by_others(
     """
     n, d = held_out.shape
     correlations = np.zeros(d)
+    one, other = (_with_squares(x) for x in (fitted, held_out))
+    products = one.T @ one
+    # Outputs that are copies of each other share their weight.
+    system = products + _RIDGE * np.trace(products) / len(products) * np.eye(len(products))
     for k in range(d):
-        one, other = (_others_and_squares(x, k) for x in (fitted, held_out))
-        weights = np.linalg.lstsq(one, fitted[:, k], rcond=1e-6)[0]
-        predicted = other @ weights
+        others = np.delete(np.arange(2 * d + 1), [k, d + k])
+        weights = np.linalg.solve(system[np.ix_(others, others)], products[others, k])
+        predicted = other[:, others] @ weights
         if predicted.std() > 0 and held_out[:, k].std() > 0:
             correlations[k] = np.corrcoef(predicted, held_out[:, k])[0, 1]
     z = float(stats.norm.isf(LEVEL / (2 * d)))
@@ -284,9 +290,8 @@ def _told_by_others(
     return evidence, explained
 
 
-def _others_and_squares(x: FloatArray, k: int) -> FloatArray:
-    others = np.delete(x, k, axis=1)
-    return np.concatenate([np.ones((len(x), 1)), others, others**2], axis=1)
+def _with_squares(x: FloatArray) -> FloatArray:
+    return np.concatenate([x, x**2, np.ones((len(x), 1))], axis=1)
 
 
 def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:

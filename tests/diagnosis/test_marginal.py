@@ -70,6 +70,6 @@ def test_support():
     cap = U[U[:, 1] < 0.5]
     found = marginal.check_support(cap, cap, NAMES)
     assert found.verdict == "violated"
-    assert found.evidence[0].name.endswith("(+dimension 1)")
+    assert found.evidence[0].name.endswith("(positive end of dimension 1)")
     # The part of the sphere beyond 0.5 in four dimensions: ⅓ - √3/(4π).
     assert found.evidence[0].effect == pytest.approx(1 / 3 - np.sqrt(3) / (4 * np.pi), abs=0.005)
