@@ -1,5 +1,6 @@
 """What the steps since the last row of metrics have measured."""
 
+import functools
 from collections.abc import Mapping, Sequence
 
 import jax
@@ -8,6 +9,22 @@ import numpy as np
 
 from aninfonce_jax.training.step import Metrics
 from aninfonce_jax.types import Array
+
+
+# One program each: a computation for every metric would be many for the devices to queue, and
+# means of the joined metrics are the same to the last bit however the steps came in calls.
+@functools.partial(jax.jit, static_argnums=1)
+def _join(calls: tuple[Metrics, ...], counts: tuple[int, ...]) -> dict[str, Array]:
+    parts = [
+        {name: values[:count] for name, values in metrics.items()}
+        for metrics, count in zip(calls, counts, strict=True)
+    ]
+    return jax.tree.map(lambda *x: jnp.concatenate(x), *parts)
+
+
+@jax.jit
+def _means(metrics: dict[str, Array]) -> dict[str, Array]:
+    return jax.tree.map(jnp.mean, metrics)
 
 
 class Interval:
@@ -36,11 +53,14 @@ class Interval:
 
     def joined(self) -> dict[str, Array]:
         """Returns the metrics of every step since the last row, [steps] each."""
-        parts = [
-            {name: values[:count] for name, values in metrics.items()}
-            for metrics, count in self._calls
-        ]
-        return jax.tree.map(lambda *x: jnp.concatenate(x), *parts) if parts else {}
+        if not self._calls:
+            return {}
+        calls, counts = zip(*self._calls, strict=True)
+        return _join(calls, counts)
+
+    def means(self) -> dict[str, Array]:
+        """Returns the means over the steps since the last row."""
+        return _means(self.joined())
 
     def clear(self) -> None:
         """Begins a new row."""

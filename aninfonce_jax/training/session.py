@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
@@ -246,7 +245,7 @@ class Session:
 
     def _log(self, step: int, state: TrainState) -> None:
         """Writes the means over the steps since the last row."""
-        means = jax.tree.map(jnp.mean, self.interval.joined())
+        means: dict[str, Any] = self.interval.means()
         if not self.tools.feed.is_empty:
             means[registry.UNREADABLE] = self.agreement.unreadable
         self.tools.writer.write(step, "train", means, functools.partial(self.pace.row, step))

@@ -45,14 +45,19 @@ def test_what_the_user_says_counts(few_cores):
 
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
 def test_jax_heeds_it():
-    program = (
-        "import glob, jax, jax.numpy as jnp\n"
-        "jnp.ones(3).block_until_ready()\n"
-        "names = [open(f).read() for f in glob.glob('/proc/self/task/*/comm')]\n"
-        "print(sum('XLAEigen' in name for name in names))"
-    )
-    environment = {**os.environ, cpu_threads.VARIABLE: "11"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
-    )
-    assert int(done.stdout) == 11
+    """Two pools, of which one has a thread for each device at the least."""
+
+    def threads(pool: int) -> int:
+        program = (
+            "import os, jax.numpy as jnp\n"
+            "jnp.ones(3).block_until_ready()\n"
+            "print(len(os.listdir('/proc/self/task')))"
+        )
+        environment = {**os.environ, cpu_threads.VARIABLE: str(pool)}
+        command = [sys.executable, "-c", program]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, check=True, timeout=300
+        )
+        return int(done.stdout)
+
+    assert threads(40) - threads(20) >= 20

@@ -17,6 +17,7 @@ def test_the_steps_of_several_calls_are_joined_without_what_is_no_step():
     other.restore(interval.save())
     other.add({"loss": jnp.float32([7]), "score": jnp.float32([8])}, 1)
     np.testing.assert_array_equal(other.joined()["loss"], [1, 2, 5, 7])
+    assert other.means() == {"loss": 3.75, "score": 5.25}
     other.clear()
     assert other.joined() == {}
 
