@@ -22,6 +22,8 @@ _PROJECTION_TOLERANCE = 0.1
 _EMPTY_TOLERANCE = 0.02
 _NORM_TOLERANCE = 0.01
 _FOLD_TOLERANCE = 0.5
+# Of the inputs near zero that a fold has.
+_OFFSET_SHARE = 0.5
 # Of an output's variance.
 _TOLD_TOLERANCE = 0.5
 # Of the spread that a uniform dimension has, and of the rank.
@@ -206,7 +208,8 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
     n, d = anchors.shape
     even, odd = anchors[0::2], anchors[1::2]
     # The direction is that of one half of the anchors, and is tested on the other.
-    along = odd @ even.mean(axis=0)
+    pole = even.mean(axis=0)
+    along = odd @ pole
     shares = np.append(np.mean(anchors > 0, axis=0), np.mean(along > 0))
     counts = np.append(np.full(d, n), len(odd))
     m = d + 1
@@ -237,18 +240,43 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
         INJECTIVE,
         "no factor is folded: outputs take both signs alike, and none follows from the others",
         (sign, told),
-        "If outputs have one sign, the encoder covers one side of the sphere only, and a factor's "
-        "sign is lost. Train again with objective.centring (an.centring_penalty), a smaller start "
-        "of Λ̂ or a smaller learning rate; it rarely finds back by itself. If the data themselves "
-        "are one-sided ('uniform' is violated in the latents too), it is no fold. If outputs have "
-        "both signs but follow from the others, there are more outputs than factors: take fewer "
-        "(encoder.dim).",
+        _one_sided_advice(anchors[:, worst] if worst < d else along / np.linalg.norm(pole), d),
         is_cause=True,
         details={
             "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
             "positive_shares": shares[:d].tolist(),
             "told_by_others": explained.tolist(),
         },
+    )
+
+
+def _one_sided_advice(projected: FloatArray, dim: int) -> str:
+    """Tells a fold, whose inputs are the more common the nearer they are to zero, from an offset.
+
+    Args:
+      projected: anchors along the direction that has one sign the most, [n].
+      dim: of the sphere.
+    """
+    near = 0.5 / np.sqrt(dim)
+    share = float(np.mean(np.abs(projected) < near))
+    if share < _OFFSET_SHARE * float(2 * _projected_cdf(np.array(near), dim) - 1):
+        first = (
+            "Outputs keep to one side and away from the middle, so it is an offset rather than a "
+            "fold: all inputs have something in common, such as a narrow subject, or the encoder "
+            "has not spread them yet. Take inputs that differ more; train longer, with more "
+            "negatives or objective.centring. Of an encoder that is finished, subtract the mean, "
+            "normalise, and diagnose again."
+        )
+    else:
+        first = (
+            "If an output has one sign, the encoder covers one side of the sphere only, and a "
+            "factor's sign is lost. Train again with objective.centring (an.centring_penalty), a "
+            "smaller start of Λ̂ or a smaller learning rate; it rarely finds back by itself. If "
+            "the factors themselves are one-sided, it is no fold."
+        )
+    return (
+        f"{first} Outputs of both signs that follow from the others are more than there are "
+        "factors: take fewer (encoder.dim)."
     )
 
 
