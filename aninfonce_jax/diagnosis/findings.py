@@ -138,7 +138,8 @@ class Finding:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.verdict.upper():<9} {self.check}: {self.assumption}"]
+        head = f"{self.verdict.upper():<9} {self.check}: {self.assumption}"
+        lines = _wrapped(head, "", " " * 14)
         wanted = [e for e in self.evidence if e.verdict(self._share) != "holds"]
         for item in wanted or self.evidence[:1]:
             lines += _wrapped(str(item), " " * 10, " " * 14)

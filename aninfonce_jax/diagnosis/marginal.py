@@ -240,7 +240,9 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
         INJECTIVE,
         "no factor is folded: outputs take both signs alike, and none follows from the others",
         (sign, told),
-        _one_sided_advice(anchors[:, worst] if worst < d else along / np.linalg.norm(pole), d),
+        _one_sided_advice(
+            anchors[:, worst] if worst < d else along / max(np.linalg.norm(pole), 1e-300), d
+        ),
         is_cause=True,
         details={
             "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
