@@ -85,7 +85,7 @@ class HeldOutPairs:
     def _over_batches(
         self, loss: Callable[[Weights, Pairs, Array], Array]
     ) -> Callable[[Weights], np.ndarray]:
-        """Returns a function to `loss` of every batch set aside, [batches]."""
+        """Returns a function that computes `loss` on every batch set aside, [batches]."""
         batches, root = self._experiment.evaluation.held_out_batches, self._root
 
         def one(weights: Weights, index: Array | int, fed: PyTree) -> Array:
