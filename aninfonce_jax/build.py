@@ -166,7 +166,8 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
         case kinds.ProcessesConfig() as processes:
             return _build_processes(processes, rng.stream(config.seed, "mixing"))
         case kinds.ProcessConfig() as process:
-            return ProcessSource(build_process(process, rng.stream(config.seed, "mixing")))
+            mixed = build_process(process, rng.stream(config.seed, "mixing"))
+            return ProcessSource(mixed, shifted=_build_shifted(process))
         case kinds.ImageEnsembleConfig() as images:
             whole = build_image_pairs(images, open_split)
             specs = [_build_spec(images, own.augment, own.strength) for own in images.members]
@@ -223,7 +224,7 @@ def _with_negatives(
         near.check(process.space)
     except ProcessError as error:
         raise ConfigError(f"source.own_concentration can't be sampled: {error}") from error
-    return ProcessWithNegatives(process, near, config.own_negatives)
+    return ProcessWithNegatives(process, near, config.own_negatives, shifted=_build_shifted(config))
 
 
 def _mixed(
@@ -262,6 +263,15 @@ def _build_marginal(config: kinds.AnchorsConfig) -> Marginal:
             return marginals.GeneralizedNormal(config.marginal_scale, config.marginal_exponent)
         case "vmf":
             return marginals.VonMisesFisher(config.marginal_concentration)
+
+
+def _build_shifted(config: kinds.ProcessConfig) -> Marginal | None:
+    """Returns the anchors of another test than that on anchors like those of training."""
+    if config.test_pole == "none":
+        return None
+    sign = 1.0 if config.test_pole == "north" else -1.0
+    direction = np.eye(1, config.dim)[0] * sign
+    return marginals.VonMisesFisher(config.marginal_concentration, direction)
 
 
 def _build_conditional(config: kinds.FamilyConfig, values: np.ndarray) -> Conditional:

@@ -127,6 +127,11 @@ class ProcessConfig(LatentsConfig):
 
     kind: Literal["process"] = field("process", "where pairs come from")
     mixing: MixingConfig = field(MixingConfig(), "how latents become observations")
+    test_pole: Literal["none", "north", "south"] = field(
+        "none",
+        "pole of a von Mises–Fisher marginal around which anchors of another test are drawn; "
+        "training has the north pole",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
