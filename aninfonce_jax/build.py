@@ -26,6 +26,7 @@ from aninfonce_jax.data.source import (
     ImageSource,
     NoExamples,
     check_folder,
+    factors_of,
     remark_of,
 )
 from aninfonce_jax.dgp import conditionals, marginals
@@ -52,6 +53,7 @@ from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.decoded import DecodedPairs, DecodedViews
 from aninfonce_jax.sources.ensemble import EnsembleSource
 from aninfonce_jax.sources.images import ImagePairs
+from aninfonce_jax.sources.matched import MatchedPairs
 from aninfonce_jax.sources.process import ProcessSource, ProcessWithNegatives
 from aninfonce_jax.sources.source import Source
 from aninfonce_jax.training.experiment import Experiment
@@ -172,6 +174,8 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
             whole = build_image_pairs(images, open_split)
             specs = [_build_spec(images, own.augment, own.strength) for own in images.members]
             return EnsembleSource(whole, [dataclasses.replace(whole, spec=spec) for spec in specs])
+        case kinds.MatchedImagesConfig() as images:
+            return _matched(build_image_pairs(images, open_split), images, only_shapes)
         case kinds.ImagesConfig() as images:
             return build_image_pairs(images, open_split)
         case kinds.DecoderConfig() as decoder:
@@ -181,6 +185,27 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
         case kinds.DecodedViewsConfig() as views:
             draw = _build_anchors(views, _build_decoder(views, only_shapes))
             return DecodedViews(draw, build_image_pairs(views, open_split))
+
+
+def _matched(
+    whole: ImagePairs, config: kinds.MatchedImagesConfig, only_shapes: bool
+) -> MatchedPairs:
+    """Returns pairs of different images of a data set whose factors are known."""
+    factors = factors_of(whole.train)
+    if factors is None and not only_shapes:
+        raise ConfigError(
+            f"source.kind='matched_images' needs a data set whose factors are known, such as "
+            f"causal3dident; source.dataset={config.dataset!r} has none"
+        )
+    values = config.factor_concentration
+    count = len(values) if factors is None else factors.shape[1]
+    if len(values) not in (1, count):
+        raise ConfigError(
+            f"source.factor_concentration needs one Λ for all, or one for each of the {count} "
+            f"factors of {config.dataset}, got {len(values)}"
+        )
+    own = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    return MatchedPairs(**own | {"augmentation": "matched by their factors"}, concentration=values)
 
 
 def _build_decoder(config: kinds.DecodedConfig, only_shapes: bool) -> Mixing:

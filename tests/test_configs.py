@@ -58,6 +58,7 @@ NAMES = [
         for variant in (
             *("aninfonce", "infonce", "infonce_trained"),
             *("jitter", "jitter_infonce", "jitter_infonce_trained"),
+            *("process", "process_infonce", "process_infonce_trained"),
         )
     ),
 ]

@@ -276,6 +276,10 @@ def _check_images(images: kinds.ImagesConfig, config: Config) -> None:
         "the class readouts are the supervised scores here",
     )
     _require(
+        not isinstance(images, kinds.MatchedImagesConfig) or images.factor_concentration != (),
+        "source.factor_concentration is empty; give one Λ for all factors, or one for each",
+    )
+    _require(
         images.view_size == 0 or images.view_size >= _SMALLEST_VIEW,
         f"source.view_size={images.view_size} is too small to train on; use 0 or at least "
         f"{_SMALLEST_VIEW}",
