@@ -5,9 +5,10 @@ from checked values. Whoever has the objects themselves makes an `Experiment` of
 none of this.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,11 +41,13 @@ from aninfonce_jax.models.encoder import Encoder, LinenEncoder
 from aninfonce_jax.models.heads import OutputNormalization
 from aninfonce_jax.models.mlp import MLP, paper_widths
 from aninfonce_jax.models.resnet import LAYERS, ProjectedResNet, Projector, ResNet
+from aninfonce_jax.objectives.augself import AugSelf
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
+from aninfonce_jax.objectives.diet import Diet
 from aninfonce_jax.objectives.elbo import Elbo
 from aninfonce_jax.objectives.ensemble import Ensemble
 from aninfonce_jax.objectives.hard_negatives import HardNegatives
-from aninfonce_jax.objectives.objective import Objective
+from aninfonce_jax.objectives.objective import NeedsError, Objective
 from aninfonce_jax.objectives.sigreg import SIGReg
 from aninfonce_jax.objectives.supervised import Supervised
 from aninfonce_jax.objectives.tricl import TriCL
@@ -71,7 +74,8 @@ def build_experiment(config: Config) -> Experiment:
     """Builds source, encoder, objective and optimiser.
 
     Raises:
-      ConfigError: the process can't be sampled, or a batch is more than all images.
+      ConfigError: the process can't be sampled, a batch is more than all images, or the source
+        does not tell what the objective needs.
       DataError: images are missing or damaged.
     """
     source = build_source(config)
@@ -82,7 +86,10 @@ def build_experiment(config: Config) -> Experiment:
             f"train.batch_size={config.train.batch_size} is more than the "
             f"{len(examples.train):,} images of {source.name}; lower it"
         )
-    return assemble(config, source)
+    experiment = assemble(config, source)
+    with _needs_of(config):
+        experiment.objective.check(source)
+    return experiment
 
 
 def build_shapes(config: Config) -> Experiment:
@@ -111,25 +118,35 @@ def check_data(config: Config) -> None:
 
 def assemble(config: Config, source: Source) -> Experiment:
     """Returns the experiment of a config that takes its pairs from `source`."""
-    return Experiment(
-        source=source,
-        encoder=build_encoder(config),
-        objective=build_objective(config.objective, source.example().shape[1:]),
-        optimizer=build_optimizer(config.optimizer, config.train.steps),
-        name=config.name,
-        seed=config.seed,
-        steps=config.train.steps,
-        batch_size=config.train.batch_size,
-        steps_per_dispatch=config.train.steps_per_dispatch,
-        microbatches=config.train.microbatches,
-        ema_decay=config.train.ema_decay,
-        evaluation=config.eval,
-        checkpoint=config.checkpoint,
-        log=config.log,
-        hang_timeout=config.train.hang_timeout,
-        warm_start=_build_start(config),
-        config=config,
-    )
+    with _needs_of(config):
+        return Experiment(
+            source=source,
+            encoder=build_encoder(config),
+            objective=build_objective(config.objective, source.example().shape[1:]),
+            optimizer=build_optimizer(config.optimizer, config.train.steps),
+            name=config.name,
+            seed=config.seed,
+            steps=config.train.steps,
+            batch_size=config.train.batch_size,
+            steps_per_dispatch=config.train.steps_per_dispatch,
+            microbatches=config.train.microbatches,
+            ema_decay=config.train.ema_decay,
+            evaluation=config.eval,
+            checkpoint=config.checkpoint,
+            log=config.log,
+            hang_timeout=config.train.hang_timeout,
+            warm_start=_build_start(config),
+            config=config,
+        )
+
+
+@contextlib.contextmanager
+def _needs_of(config: Config) -> Iterator[None]:
+    """Says of what a source does not tell which objective asks for it."""
+    try:
+        yield
+    except NeedsError as error:
+        raise ConfigError(f"objective.kind={config.objective.kind!r}: {error}") from error
 
 
 def _build_start(config: Config) -> Callable[[TrainState, Placement], TrainState] | None:
@@ -434,6 +451,10 @@ def build_objective(config: kinds.ObjectiveConfig, shape: tuple[int, ...] = ()) 
             return VICReg(**settings)
         case "sigreg":
             return SIGReg(**settings)
+        case "augself":
+            return AugSelf(**settings)
+        case "diet":
+            return Diet(**settings)
     raise AssertionError(config)
 
 

@@ -37,6 +37,25 @@ def test_a_batch_needs_as_many_images(image_config):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"kind": "diet"}, r"objective.kind='diet': .* there are 60 .*; set examples=60"),
+        (
+            {"kind": "augself", "predicted": ("crop", "blur")},
+            r"objective.kind='augself': AugSelf can't predict 'blur', .* of: crop, flip, grey, jit",
+        ),
+        ({"kind": "augself", "predicted": ()}, "needs an augmentation to predict"),
+    ],
+)
+def test_what_an_objective_needs_of_a_data_set_is_asked_before_training(
+    image_config, changes, expected
+):
+    config = image_config(**{f"objective__{name}": value for name, value in changes.items()})
+    with pytest.raises(ConfigError, match=expected):
+        build_experiment(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
         ({"source__strength": 90.0}, "config.source can't be augmented so: "),
         ({"source__view_size": 32, "source__image_size": 16}, ""),
     ],

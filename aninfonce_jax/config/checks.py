@@ -62,6 +62,19 @@ def check(config: Config) -> None:
                 f"which encoder.output={getattr(config.encoder, 'output', '')!r} does not allow; "
                 "set encoder.output='none'",
             )
+        case kinds.DietConfig():
+            _require(
+                isinstance(source, kinds.ImagesConfig),
+                f"objective.kind='diet' has a class for each example of a data set, and "
+                f"source.kind={source.kind!r} draws new ones without end; use source.kind='images'",
+            )
+        case kinds.AugSelfConfig():
+            _require(
+                isinstance(source, kinds.ImagesConfig | kinds.DecodedViewsConfig)
+                and not isinstance(source, kinds.MatchedImagesConfig),
+                f"objective.kind='augself' predicts how views were augmented, and source.kind="
+                f"{source.kind!r} augments none; use source.kind='images' or 'decoded_views'",
+            )
     _check_evaluation(config)
     _require(
         config.optimizer.warmup_steps < config.train.steps,

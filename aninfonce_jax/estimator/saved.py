@@ -131,7 +131,12 @@ def written_whole(
             f"{folder} holds {'an' if what[0] in 'aeiou' else 'a'} {what} already; choose another "
             "name, or replace it with overwrite=True"
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise FileExistsError(
+            f"{folder.parent} is no folder, and {folder} can't be in it; choose another name"
+        ) from error
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".saving-") as name:
         partial = Path(name) / "model"
         partial.mkdir()

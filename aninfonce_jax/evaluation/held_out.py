@@ -50,7 +50,7 @@ class HeldOutPairs:
         All have intervals over batches.
         """
         del full
-        if self._source is None:
+        if self._source is None or not self._experiment.objective.tells_of_others:
             return Findings({registry.LOSS.key: float("nan")})
         losses, counts = self._scored(weights)
         findings = loss_findings(losses, self._perfect_losses())

@@ -103,6 +103,18 @@ BASES = {
     "tricl": {"objective": {"kind": "tricl"}},
     "vicreg": {"objective": {"kind": "vicreg"}, "encoder": {"output": "none"}},
     "sigreg": {"objective": {"kind": "sigreg"}, "encoder": {"output": "none"}},
+    "diet": {
+        "source": {"kind": "images", "folder": "images"},
+        "encoder": {"kind": "resnet10"},
+        "objective": {"kind": "diet", "examples": 60},
+        "optimizer": {"kind": "adam"},
+    },
+    "augself": {
+        "source": {"kind": "images", "folder": "images"},
+        "encoder": {"kind": "resnet10"},
+        "objective": {"kind": "augself"},
+        "optimizer": {"kind": "adam"},
+    },
     "comparison": {"compare": ("infonce", "aninfonce_no_l2")},
 }
 KEYS = list(config_lib.leaves())

@@ -61,6 +61,8 @@ NEEDED = {
     "hard_negatives": {"source.kind": "process_with_negatives"},
     "vicreg": {"encoder.output": "none"},
     "sigreg": {"encoder.output": "none"},
+    "diet": {"source.kind": "images", "source.folder": "x", "encoder.dim": 3},
+    "augself": {"source.kind": "images", "source.folder": "x", "encoder.dim": 3},
     "resnet": {"source.kind": "images", "source.folder": "x", "optimizer.kind": "adam"},
 }
 
@@ -217,6 +219,26 @@ def test_a_sphere_has_no_room_for_a_variance_of_one_in_every_output(kind):
     text = message(config_lib.runs_of, {"objective": {"kind": kind}})
     assert f"objective.kind='{kind}' asks every output for a variance of 1" in text
     assert text.endswith("set encoder.output='none'")
+
+
+@pytest.mark.parametrize(
+    ("kind", "source", "words"),
+    [
+        (
+            "diet",
+            "process",
+            "has a class for each example of a data set, and source.kind=",
+        ),
+        ("diet", "decoded_views", "draws new ones without end; use source.kind='images'"),
+        ("augself", "process", "predicts how views were augmented, and source.kind='process'"),
+        ("augself", "decoder", "augments none; use source.kind='images' or 'decoded_views'"),
+    ],
+)
+def test_a_source_that_does_not_know_what_an_objective_needs_is_refused(kind, source, words):
+    flags = {"objective.kind": kind, "source.kind": source} | needed_by(source)
+    text = message(config_lib.resolve, {}, flags)
+    assert text.startswith(f"objective.kind='{kind}' ")
+    assert words in text
 
 
 @pytest.mark.parametrize("kinds", [("infonce",), ("infonce", "aninfonce")])
