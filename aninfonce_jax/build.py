@@ -27,6 +27,7 @@ from aninfonce_jax.data.source import (
     ImageSource,
     NoExamples,
     check_folder,
+    factors_of,
     remark_of,
 )
 from aninfonce_jax.dgp import conditionals, marginals
@@ -55,6 +56,7 @@ from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.decoded import DecodedPairs, DecodedViews
 from aninfonce_jax.sources.ensemble import EnsembleSource
 from aninfonce_jax.sources.images import ImagePairs
+from aninfonce_jax.sources.matched import MatchedPairs
 from aninfonce_jax.sources.process import ProcessSource, ProcessWithNegatives
 from aninfonce_jax.sources.source import Source
 from aninfonce_jax.training.experiment import Experiment
@@ -183,11 +185,14 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
         case kinds.ProcessesConfig() as processes:
             return _build_processes(processes, rng.stream(config.seed, "mixing"))
         case kinds.ProcessConfig() as process:
-            return ProcessSource(build_process(process, rng.stream(config.seed, "mixing")))
+            mixed = build_process(process, rng.stream(config.seed, "mixing"))
+            return ProcessSource(mixed, shifted=_build_shifted(process))
         case kinds.ImageEnsembleConfig() as images:
             whole = build_image_pairs(images, open_split)
             specs = [_build_spec(images, own.augment, own.strength) for own in images.members]
             return EnsembleSource(whole, [dataclasses.replace(whole, spec=spec) for spec in specs])
+        case kinds.MatchedImagesConfig() as images:
+            return _matched(build_image_pairs(images, open_split), images, only_shapes)
         case kinds.ImagesConfig() as images:
             return build_image_pairs(images, open_split)
         case kinds.DecoderConfig() as decoder:
@@ -197,6 +202,27 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
         case kinds.DecodedViewsConfig() as views:
             draw = _build_anchors(views, _build_decoder(views, only_shapes))
             return DecodedViews(draw, build_image_pairs(views, open_split))
+
+
+def _matched(
+    whole: ImagePairs, config: kinds.MatchedImagesConfig, only_shapes: bool
+) -> MatchedPairs:
+    """Returns pairs of different images of a data set whose factors are known."""
+    factors = factors_of(whole.train)
+    if factors is None and not only_shapes:
+        raise ConfigError(
+            f"source.kind='matched_images' needs a data set whose factors are known, such as "
+            f"causal3dident; source.dataset={config.dataset!r} has none"
+        )
+    values = config.factor_concentration
+    count = len(values) if factors is None else factors.shape[1]
+    if len(values) not in (1, count):
+        raise ConfigError(
+            f"source.factor_concentration needs one Λ for all, or one for each of the {count} "
+            f"factors of {config.dataset}, got {len(values)}"
+        )
+    own = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    return MatchedPairs(**own | {"augmentation": "matched by their factors"}, concentration=values)
 
 
 def _build_decoder(config: kinds.DecodedConfig, only_shapes: bool) -> Mixing:
@@ -240,7 +266,7 @@ def _with_negatives(
         near.check(process.space)
     except ProcessError as error:
         raise ConfigError(f"source.own_concentration can't be sampled: {error}") from error
-    return ProcessWithNegatives(process, near, config.own_negatives)
+    return ProcessWithNegatives(process, near, config.own_negatives, shifted=_build_shifted(config))
 
 
 def _mixed(
@@ -279,6 +305,15 @@ def _build_marginal(config: kinds.AnchorsConfig) -> Marginal:
             return marginals.GeneralizedNormal(config.marginal_scale, config.marginal_exponent)
         case "vmf":
             return marginals.VonMisesFisher(config.marginal_concentration)
+
+
+def _build_shifted(config: kinds.ProcessConfig) -> Marginal | None:
+    """Returns the anchors of another test than that on anchors like those of training."""
+    if config.test_pole == "none":
+        return None
+    sign = 1.0 if config.test_pole == "north" else -1.0
+    direction = np.eye(1, config.dim)[0] * sign
+    return marginals.VonMisesFisher(config.marginal_concentration, direction)
 
 
 def _build_conditional(config: kinds.FamilyConfig, values: np.ndarray) -> Conditional:

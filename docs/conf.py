@@ -11,6 +11,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
 from aninfonce_jax import command_line, embed, export_command
 from aninfonce_jax.config.parse import Leaf, leaves
 
@@ -24,6 +27,8 @@ html_theme = "furo"
 html_title = "aninfonce_jax"
 html_show_copyright = False
 html_static_path = ["_static"]
+# MathJax would come from the network; without one, readers would see LaTeX.
+html_math_renderer = "mathml"
 html_css_files = ["site.css"]
 exclude_patterns = ["_build"]
 
@@ -38,8 +43,19 @@ os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # no warning of fr
 
 
 def setup(app: Any) -> None:
-    """Fills in the reference."""
+    """Fills in the reference, and writes formulas as browsers draw them by themselves."""
     app.connect("source-read", _fill)
+    app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
+
+
+def _inline_formula(translator: Any, node: nodes.math) -> None:
+    translator.body.append(tex2mathml(node.astext()))
+    raise nodes.SkipNode
+
+
+def _formula(translator: Any, node: nodes.math_block) -> None:
+    translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
+    raise nodes.SkipNode
 
 
 def _fill(app: Any, page: str, source: list[str]) -> None:

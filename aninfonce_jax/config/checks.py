@@ -23,6 +23,12 @@ def check(config: Config) -> None:
         )
     if isinstance(source, kinds.LatentsConfig):
         _check_concentration("source.concentration", source.concentration, source)
+    if isinstance(source, kinds.ProcessConfig):
+        _require(
+            source.test_pole == "none" or source.marginal == "vmf",
+            f"source.test_pole={source.test_pole!r} needs anchors around a pole; set "
+            f"source.marginal='vmf', got {source.marginal!r}",
+        )
     if isinstance(source, kinds.ProcessesConfig):
         for place, own in enumerate(source.members):
             _check_concentration(f"source.members.{place}", own, source)
@@ -64,7 +70,8 @@ def check(config: Config) -> None:
             )
         case kinds.AugSelfConfig():
             _require(
-                isinstance(source, kinds.ImagesConfig | kinds.DecodedViewsConfig),
+                isinstance(source, kinds.ImagesConfig | kinds.DecodedViewsConfig)
+                and not isinstance(source, kinds.MatchedImagesConfig),
                 f"objective.kind='augself' predicts how views were augmented, and source.kind="
                 f"{source.kind!r} augments none; use source.kind='images' or 'decoded_views'",
             )
@@ -148,6 +155,11 @@ def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
         mlp.dim > 0 or isinstance(config.source, kinds.AnchorsConfig),
         f"encoder.dim=0 means the number of latent factors, which source.kind="
         f"{config.source.kind!r} does not tell; set encoder.dim",
+    )
+    _require(
+        mlp.init != "looks_linear" or min(mlp.widths, default=2) >= 2,
+        f"encoder.widths={mlp.widths} has a layer of one unit, and encoder.init='looks_linear' "
+        "pairs units; use at least 2, or encoder.init='orthogonal'",
     )
     for name, objective in _objectives(config).items():
         _require(
@@ -280,6 +292,10 @@ def _check_images(images: kinds.ImagesConfig, config: Config) -> None:
         not isinstance(config.objective, kinds.SupervisedConfig),
         "objective.kind='supervised' regresses the latents of a process, which images lack; "
         "the class readouts are the supervised scores here",
+    )
+    _require(
+        not isinstance(images, kinds.MatchedImagesConfig) or images.factor_concentration != (),
+        "source.factor_concentration is empty; give one Λ for all factors, or one for each",
     )
     _require(
         images.view_size == 0 or images.view_size >= _SMALLEST_VIEW,

@@ -37,7 +37,7 @@ _KURTOSIS_TOLERANCE = 1.5
 _DIP_TOLERANCE = 0.01
 # In standard deviations of a residual, per standard deviation of the anchor.
 _CENTRE_TOLERANCE = 0.3
-# A partial correlation.
+# Of a product in the exponent, over the roots of the two Λ.
 _AXES_TOLERANCE = 0.25
 # Relative change of Λ per standard deviation of the anchor, and of Λ̂ from the fitted Λ.
 _CHANGE_TOLERANCE = 0.4
@@ -142,7 +142,7 @@ def check_axes(fit: Fit, names: list[str]) -> Finding:
     return Finding(
         AXES,
         "Λ is diagonal: what changes between views changes along the dimensions",
-        (strongest("partial correlation", effects, errors, _AXES_TOLERANCE, labels),),
+        (strongest("coupling Λᵢⱼ / √(ΛᵢΛⱼ)", effects, errors, _AXES_TOLERANCE, labels),),
         "The space may be right and its axes wrong: R² is not touched, MCC is. Train with "
         "AnInfoNCE (InfoNCE does not fix axes), longer, or with a rotation (encoder.rotation).",
         details={

@@ -87,8 +87,8 @@ def diagnose(
     names = [f"dimension {k}" for k in range(u.shape[1])]
     findings = [
         marginal.check_collapse(u, names),
-        marginal.check_support(one, u, names),
         marginal.check_injective(u, names),
+        marginal.check_support(one, u, names),
         marginal.check_uniform(u, names),
     ]
     live = np.flatnonzero(np.sqrt(u.shape[1]) * u.std(axis=0) > _DEAD)

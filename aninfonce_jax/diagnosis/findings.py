@@ -89,6 +89,7 @@ class Finding:
       evidence: everything it looked at, the worst first.
       advice: what to do if the assumption does not hold.
       level: the share of false alarms that is allowed.
+      is_cause: whether other checks tend to fail with this one.
       details: numbers behind it, as JSON holds them.
     """
 
@@ -97,6 +98,7 @@ class Finding:
     evidence: tuple[Evidence, ...]
     advice: str
     level: float = LEVEL
+    is_cause: bool = False
     details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
@@ -136,18 +138,17 @@ class Finding:
         }
 
     def __str__(self) -> str:
-        lines = [f"{self.verdict.upper():<9} {self.check}: {self.assumption}"]
+        head = f"{self.verdict.upper():<9} {self.check}: {self.assumption}"
+        lines = _wrapped(head, "", " " * 14)
         wanted = [e for e in self.evidence if e.verdict(self._share) != "holds"]
-        lines += [f"          {item}" for item in wanted or self.evidence[:1]]
+        for item in wanted or self.evidence[:1]:
+            lines += _wrapped(str(item), " " * 10, " " * 14)
         if self.verdict != "holds":
             unseen = not self.is_alarm
             advice = (
                 "Not refuted, but too few pairs to see it; pass more." if unseen else self.advice
             )
-            indent = " " * 10 + "→ "
-            lines += textwrap.wrap(
-                advice, _WIDTH, initial_indent=indent, subsequent_indent=" " * 12
-            )
+            lines += _wrapped(advice, " " * 10 + "→ ", " " * 12)
         return "\n".join(lines)
 
 
@@ -156,7 +157,7 @@ class Diagnosis:
     """What pairs of embeddings say of the theorem's assumptions; `print` shows it.
 
     Attributes:
-      findings: of every check that was possible.
+      findings: of every check that was possible, causes before what follows from them.
       pairs: how many there were.
       dim: of the embeddings.
       concentration: Λ fitted to the pairs, [dim]; NaN for dimensions that are constant.
@@ -179,6 +180,12 @@ class Diagnosis:
         """The checks whose assumption is violated."""
         return tuple(f.check for f in self.findings if f.verdict == "violated")
 
+    @property
+    def begin_with(self) -> str | None:
+        """The violated check that may be the cause of the others; None without such a one."""
+        broken = self.violated
+        return broken[0] if len(broken) > 1 and self[broken[0]].is_cause else None
+
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as JSON holds it."""
         values = [float(x) if np.isfinite(x) else None for x in self.concentration]
@@ -186,6 +193,7 @@ class Diagnosis:
             "pairs": self.pairs,
             "dim": self.dim,
             "concentration": values,
+            "begin_with": self.begin_with,
             "findings": [finding.to_dict() for finding in self.findings],
         }
 
@@ -193,7 +201,14 @@ class Diagnosis:
         finite = self.concentration[np.isfinite(self.concentration)]
         reach = f"Λ from {finite.min():.3g} to {finite.max():.3g}" if finite.size else "no Λ"
         head = f"{self.pairs} pairs in {self.dim} dimensions; {reach} fits them best"
-        return "\n".join([head, "", *map(str, self.findings)])
+        lines = [head, "", *map(str, self.findings)]
+        if self.begin_with is not None:
+            lines += ["", f"Begin with '{self.begin_with}': it may be the cause of the others."]
+        return "\n".join(lines)
+
+
+def _wrapped(text: str, first: str, rest: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, initial_indent=first, subsequent_indent=rest)
 
 
 def strongest(

@@ -22,12 +22,16 @@ _PROJECTION_TOLERANCE = 0.1
 _EMPTY_TOLERANCE = 0.02
 _NORM_TOLERANCE = 0.01
 _FOLD_TOLERANCE = 0.5
+# Of the inputs near zero that a fold has.
+_OFFSET_SHARE = 0.5
 # Of an output's variance.
 _TOLD_TOLERANCE = 0.5
 # Of the spread that a uniform dimension has, and of the rank.
 _DEAD_TOLERANCE = 0.9
 _RANK_TOLERANCE = 0.5
 _RANDOM_DIRECTIONS = 10
+# Of the mean square of a regressor.
+_RIDGE = 1e-10
 
 
 def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
@@ -42,6 +46,7 @@ def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
         "Some inputs are far more common than others, or the encoder has not spread them yet. "
         "Balance the data, train longer or with more negatives; objective.centring keeps the "
         "mean at zero. The theorem needs it; R² often survives mild deviations.",
+        is_cause=True,
         details={
             # On a uniform sphere all scaled means are 0, and all scaled squares 1.
             "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
@@ -170,8 +175,9 @@ def check_support(embeddings: FloatArray, anchors: FloatArray, names: list[str])
     # Where a share e of the sphere is empty, n uniform points miss it with (1 - e)^n.
     reach = float(np.log(2 * d / LEVEL) / n)
     effect = float(empty[worst])
+    end = "negative" if worst >= d else "positive"
     gap = Evidence(
-        f"share of the sphere left empty ({'+-'[worst // d]}{names[worst % d]})",
+        f"share of the sphere left empty ({end} end of {names[worst % d]})",
         effect,
         (max(effect - reach, 0.0), effect),
         _EMPTY_TOLERANCE,
@@ -186,6 +192,7 @@ def check_support(embeddings: FloatArray, anchors: FloatArray, names: list[str])
         "If lengths vary, normalise the encoder's output; the other checks took directions only. "
         "If a part is empty, the data lack these inputs or the encoder does not reach them: see "
         "'injective'.",
+        is_cause=True,
         details={"lengths": [float(norms.min()), float(norms.mean()), float(norms.max())]},
     )
 
@@ -201,7 +208,8 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
     n, d = anchors.shape
     even, odd = anchors[0::2], anchors[1::2]
     # The direction is that of one half of the anchors, and is tested on the other.
-    along = odd @ even.mean(axis=0)
+    pole = even.mean(axis=0)
+    along = odd @ pole
     shares = np.append(np.mean(anchors > 0, axis=0), np.mean(along > 0))
     counts = np.append(np.full(d, n), len(odd))
     m = d + 1
@@ -232,15 +240,45 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
         INJECTIVE,
         "no factor is folded: outputs take both signs alike, and none follows from the others",
         (sign, told),
-        "The encoder covers one side of the sphere only, so a factor's sign is lost. Train again "
-        "with objective.centring (an.centring_penalty), a smaller start of Λ̂ or a smaller "
-        "learning rate; it rarely finds back by itself. If the data themselves are one-sided "
-        "('uniform' is violated in the latents too), it is no fold.",
+        _one_sided_advice(
+            anchors[:, worst] if worst < d else along / max(np.linalg.norm(pole), 1e-300), d
+        ),
+        is_cause=True,
         details={
             "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
             "positive_shares": shares[:d].tolist(),
             "told_by_others": explained.tolist(),
         },
+    )
+
+
+def _one_sided_advice(projected: FloatArray, dim: int) -> str:
+    """Tells a fold, whose inputs are the more common the nearer they are to zero, from an offset.
+
+    Args:
+      projected: anchors along the direction that has one sign the most, [n].
+      dim: of the sphere.
+    """
+    near = 0.5 / np.sqrt(dim)
+    share = float(np.mean(np.abs(projected) < near))
+    if share < _OFFSET_SHARE * float(2 * _projected_cdf(np.array(near), dim) - 1):
+        first = (
+            "Outputs keep to one side and away from the middle, so it is an offset rather than a "
+            "fold: all inputs have something in common, such as a narrow subject, or the encoder "
+            "has not spread them yet. Take inputs that differ more; train longer, with more "
+            "negatives or objective.centring. Of an encoder that is finished, subtract the mean, "
+            "normalise, and diagnose again."
+        )
+    else:
+        first = (
+            "If an output has one sign, the encoder covers one side of the sphere only, and a "
+            "factor's sign is lost. Train again with objective.centring (an.centring_penalty), a "
+            "smaller start of Λ̂ or a smaller learning rate; it rarely finds back by itself. If "
+            "the factors themselves are one-sided, it is no fold."
+        )
+    return (
+        f"{first} Outputs of both signs that follow from the others are more than there are "
+        "factors: take fewer (encoder.dim)."
     )
 
 
@@ -257,10 +295,14 @@ def _told_by_others(
     """
     n, d = held_out.shape
     correlations = np.zeros(d)
+    one, other = (_with_squares(x) for x in (fitted, held_out))
+    products = one.T @ one
+    # Outputs that are copies of each other share their weight.
+    system = products + _RIDGE * np.trace(products) / len(products) * np.eye(len(products))
     for k in range(d):
-        one, other = (_others_and_squares(x, k) for x in (fitted, held_out))
-        weights = np.linalg.lstsq(one, fitted[:, k], rcond=1e-6)[0]
-        predicted = other @ weights
+        others = np.delete(np.arange(2 * d + 1), [k, d + k])
+        weights = np.linalg.solve(system[np.ix_(others, others)], products[others, k])
+        predicted = other[:, others] @ weights
         if predicted.std() > 0 and held_out[:, k].std() > 0:
             correlations[k] = np.corrcoef(predicted, held_out[:, k])[0, 1]
     z = float(stats.norm.isf(LEVEL / (2 * d)))
@@ -278,9 +320,8 @@ def _told_by_others(
     return evidence, explained
 
 
-def _others_and_squares(x: FloatArray, k: int) -> FloatArray:
-    others = np.delete(x, k, axis=1)
-    return np.concatenate([np.ones((len(x), 1)), others, others**2], axis=1)
+def _with_squares(x: FloatArray) -> FloatArray:
+    return np.concatenate([x, x**2, np.ones((len(x), 1))], axis=1)
 
 
 def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:
@@ -317,5 +358,6 @@ def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:
         evidence,
         "Dead or doubled dimensions: fewer may do (encoder.dim), or training collapsed: lower the "
         "learning rate, take more negatives.",
+        is_cause=True,
         details={"spread": spread.tolist(), "effective_rank": rank},
     )

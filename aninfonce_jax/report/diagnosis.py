@@ -120,7 +120,7 @@ def _render(values: Mapping[str, Any], title: str, figures: AnyPath | None) -> s
             pairs=values["pairs"],
             dim=values["dim"],
             reach=(min(known), max(known)) if known else None,
-            summary=_summary(findings),
+            summary=_summary(findings, values.get("begin_with")),
             overview_figure=overview,
             entries=entries,
             numbers={chart.name: place for place, chart in enumerate(charts, start=1)},
@@ -142,7 +142,7 @@ def _entry(finding: Mapping[str, Any], figures: AnyPath | None) -> Entry:
     )
 
 
-def _summary(findings: Sequence[Mapping[str, Any]]) -> list[str]:
+def _summary(findings: Sequence[Mapping[str, Any]], begin_with: str | None) -> list[str]:
     """Sentences that say which assumptions hold, and which do not."""
     by_verdict = {
         verdict: [one["check"] for one in findings if one["verdict"] == verdict]
@@ -151,6 +151,8 @@ def _summary(findings: Sequence[Mapping[str, Any]]) -> list[str]:
     sentences = []
     if broken := by_verdict["violated"]:
         sentences.append(f"Violated: {join_words(broken)}.")
+    if begin_with is not None:
+        sentences.append(f"Begin with {begin_with}: it may be the cause of the others.")
     if doubtful := by_verdict["doubtful"]:
         sentences.append(f"Doubtful: {join_words(doubtful)}.")
     holding = by_verdict["holds"]

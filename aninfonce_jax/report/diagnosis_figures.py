@@ -196,7 +196,7 @@ def _axes(finding: Details) -> Found:
         ax.axvline(0, color=COLORS["muted"], lw=0.8)
         names = [one["where"].replace("dimension ", "") for one in largest]
         ax.set_yticks(places, names)
-        ax.set_xlabel("partial correlation")
+        ax.set_xlabel("coupling of the two outputs")
         ax.invert_yaxis()
 
     return [_HARM], [Drawing("Outputs that change together", "", draw)]

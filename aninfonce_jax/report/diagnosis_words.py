@@ -112,5 +112,8 @@ _WORDS = {
 
 def words_of(check: str) -> Words:
     """Returns what a check asks, in plain words; of one that is not known, its own name."""
-    name = SHIFT if check.startswith(SHIFT) else check
-    return _WORDS.get(name, Words(check, ""))
+    name, _, compared = check.partition(": ")
+    words = _WORDS.get(name, Words(check, ""))
+    if not compared:
+        return words
+    return dataclasses.replace(words, question=f"Does the encoder treat {compared} alike?")

@@ -162,7 +162,7 @@ def _named(field: str, value: object) -> str:
 
 
 def _charts(sweep: SweepResults, x: XAxis, lines: Sequence[Line], folder: AnyPath) -> list[Chart]:
-    keys = run_keys(lines, "line")
+    keys = run_keys(lines, "line" if x.is_numeric else "dot")
     scores = [
         Drawing(_title(score), "", functools.partial(_draw, x=x, lines=lines, read=_reader(score)))
         for score in sweep.scores
@@ -206,8 +206,10 @@ def _draw(ax: Axes, x: XAxis, lines: Sequence[Line], read: Callable[[SweepRow], 
         y = np.array([own.value for own in measured])
         ends = np.array([own.interval or (math.nan, math.nan) for own in measured])
         color = COLORS[line.color]
-        ax.plot(at, y, color=color, ls=line.line, lw=1.8, marker="o", ms=4)
-        ax.fill_between(at, ends[:, 0], ends[:, 1], color=color, alpha=0.18, lw=0)
+        # Between two names there is nothing that a line could go through.
+        ax.plot(at, y, color=color, ls=line.line if x.is_numeric else "", lw=1.8, marker="o", ms=4)
+        if x.is_numeric:
+            ax.fill_between(at, ends[:, 0], ends[:, 1], color=color, alpha=0.18, lw=0)
         # A band over a single place has no width.
         ax.vlines(at, ends[:, 0], ends[:, 1], color=color, lw=2, alpha=0.35)
         seen = seen or bool(np.isfinite(y).any())

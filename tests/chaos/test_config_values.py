@@ -67,6 +67,12 @@ BASES = {
         "objective": {"kind": "infonce"},
         "optimizer": {"kind": "sgd"},
     },
+    "matched images": {
+        "source": {"kind": "matched_images", "folder": "images"},
+        "encoder": {"kind": "resnet10"},
+        "objective": {"kind": "infonce"},
+        "optimizer": {"kind": "sgd"},
+    },
     "lp": {"objective": {"kind": "lp"}, "optimizer": {"kind": "adam"}},
     "supervised": {"objective": {"kind": "supervised"}, "optimizer": {"kind": "lars"}},
     "vae": {

@@ -8,7 +8,7 @@ from sphere_pairs import pairs, uniform
 import aninfonce_jax as an
 
 CHECKS = [
-    "collapse", "support", "injective", "uniform", "shape", "one mode", "centre", "axes",
+    "collapse", "injective", "support", "uniform", "shape", "one mode", "centre", "axes",
     "constant Λ", "negatives",
 ]  # fmt: skip
 

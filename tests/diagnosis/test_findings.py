@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from aninfonce_jax.diagnosis.findings import Evidence, Finding, strongest
+from aninfonce_jax.diagnosis.findings import Diagnosis, Evidence, Finding, strongest
 
 
 def finding(*evidence):
@@ -49,10 +49,26 @@ def test_the_text_says_what_to_do_only_where_something_is_wrong():
     assert str(bad).splitlines() == [
         "VIOLATED  shape: it is so",
         "          size: 0.4 [0.3, 0.5], harmless up to 0.2; p < 0.0001; "
-        "0.1 would be seen in 80% of cases",
+        "0.1 would be seen in 80% of",
+        "              cases",
         "          → Do something.",
     ]
     good = finding(Evidence("size", 0.0, (0.0, 0.1), 0.2, 1.0, 0.9, 0.1))
     assert "→" not in str(good)
     blind = finding(Evidence("size", 0.0, (0.0, 0.9), 0.2, 1.0, 0.9, 0.5))
     assert "too few pairs" in str(blind)
+
+
+@pytest.mark.parametrize(
+    ("broken", "causes", "begin_with"),
+    [("ab", "a", "a"), ("ab", "b", None), ("a", "a", None), ("", "", None)],
+)
+def test_where_to_begin_is_said_where_one_violation_may_cause_others(broken, causes, begin_with):
+    bad, good = (Evidence("size", 0.4, (low, 0.5), 0.2) for low in (0.3, 0.0))
+    findings = tuple(
+        Finding(name, "", (bad if name in broken else good,), "", is_cause=name in causes)
+        for name in "ab"
+    )
+    found = Diagnosis(findings, 100, 2, np.ones(2))
+    assert found.begin_with == begin_with
+    assert ("Begin with" in str(found)) is (begin_with is not None)

@@ -70,6 +70,15 @@ def test_support():
     cap = U[U[:, 1] < 0.5]
     found = marginal.check_support(cap, cap, NAMES)
     assert found.verdict == "violated"
-    assert found.evidence[0].name.endswith("(+dimension 1)")
+    assert found.evidence[0].name.endswith("(positive end of dimension 1)")
     # The part of the sphere beyond 0.5 in four dimensions: ⅓ - √3/(4π).
     assert found.evidence[0].effect == pytest.approx(1 / 3 - np.sqrt(3) / (4 * np.pi), abs=0.005)
+
+
+def test_an_offset_is_told_from_a_fold():
+    folded = np.concatenate([U[:, :3], np.abs(U[:, 3:])], axis=1)
+    offset = unit(0.3 * U + [0.0, 0.0, 0.0, 1.0])
+    for anchors, is_offset in ((folded, False), (offset, True)):
+        found = marginal.check_injective(anchors, NAMES)
+        assert found.verdict == "violated"
+        assert ("offset rather than a fold" in found.advice) is is_offset

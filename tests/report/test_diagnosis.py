@@ -1,5 +1,6 @@
 """The page of a diagnosis, from what was found and from a work directory."""
 
+import html
 import re
 
 import jax
@@ -31,9 +32,10 @@ def test_the_page_says_what_was_found_and_needs_no_other_file(found, tmp_path):
     assert "a &lt;title&gt;" in text
     assert "other <set>" not in text
     for finding in found.findings:
-        assert words_of(finding.check).question in text
+        assert html.escape(words_of(finding.check).question, quote=False) in text
     assert "Violated: " in text
     assert "injective" in text.split("Violated: ")[1].split("</p>")[0]
+    assert "Begin with injective: it may be the cause of the others." in text
     assert not re.search(r'(src|href)="(?!#)', text)
     assert [path.name for path in page.parent.iterdir()] == ["page.html"]
 

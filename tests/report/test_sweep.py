@@ -59,5 +59,8 @@ def test_the_page_shows_what_is_known_and_what_is_missing(swept):
     assert "1 of 3 runs are not finished" in page
     for words in ("along objective.kind", "R² of the factors, all", "aninfonce --mode=sweep"):
         assert words in page
+    # Along names there are dots; no line leads from one to the next.
+    assert 'class="key dot' in page
+    assert 'class="key line' not in page
     assert (swept / "figures" / "sweep-scores.png").stat().st_size > 5000
     assert write_sweep(swept).read_text() == page

@@ -127,6 +127,11 @@ class ProcessConfig(LatentsConfig):
 
     kind: Literal["process"] = field("process", "where pairs come from")
     mixing: MixingConfig = field(MixingConfig(), "how latents become observations")
+    test_pole: Literal["none", "north", "south"] = field(
+        "none",
+        "pole of a von Mises–Fisher marginal around which anchors of another test are drawn; "
+        "training has the north pole",
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,6 +244,21 @@ class ImageEnsembleConfig(ImagesConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class MatchedImagesConfig(ImagesConfig):
+    """Pairs of different images, by a known process on their factors."""
+
+    kind: Literal["matched_images"] = field(  # type: ignore[assignment]
+        "matched_images", "where pairs come from"
+    )
+    augment: Augment = field("none", "family of augmentations that is read out; none is applied")
+    factor_concentration: tuple[float, ...] = field(
+        (10.0,),
+        "Λ of a second view's factors around those of the first: one for all, or one for each",
+        POSITIVE,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
 class _DecodedConfig(ImageSetConfig):
     """Images that a trained decoder makes of known latents; real ones tell what else is learned."""
 
@@ -277,6 +297,7 @@ SourceConfig = (
     | ProcessesConfig
     | ImagesConfig
     | ImageEnsembleConfig
+    | MatchedImagesConfig
     | DecoderConfig
     | DecodedViewsConfig
 )
@@ -291,6 +312,7 @@ KNOWN = {
     "processes": ("latents",),
     "image_ensemble": ("examples", "interventions"),
     "images": ("examples", "interventions"),
+    "matched_images": ("examples", "interventions"),
     "decoder": ("latents", "examples", "interventions"),
     "decoded_views": ("latents", "examples", "interventions"),
 }
