@@ -156,6 +156,11 @@ def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
         f"encoder.dim=0 means the number of latent factors, which source.kind="
         f"{config.source.kind!r} does not tell; set encoder.dim",
     )
+    _require(
+        mlp.init != "looks_linear" or min(mlp.widths, default=2) >= 2,
+        f"encoder.widths={mlp.widths} has a layer of one unit, and encoder.init='looks_linear' "
+        "pairs units; use at least 2, or encoder.init='orthogonal'",
+    )
     for name, objective in _objectives(config).items():
         _require(
             not getattr(objective, "normalize", False) or mlp.output in ("sphere", "none"),

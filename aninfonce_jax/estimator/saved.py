@@ -28,7 +28,8 @@ MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.npz"
 HUB_MODEL_FILE = "config.json"
 HUB_WEIGHTS_FILE = "model.safetensors"
-# Of what is written here. One that adds to it what an older version would not miss keeps it.
+# The version of what is written here. It stays when something is added that older versions of
+# the package can do without.
 FORMAT = 1
 # Far above what a model has of either.
 _JSON_BYTES = 2**28

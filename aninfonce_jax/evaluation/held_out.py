@@ -104,7 +104,7 @@ class HeldOutPairs:
     def _over_batches(
         self, score: Callable[[Weights, Pairs, Array], PyTree]
     ) -> Callable[[Weights], Any]:
-        """Returns a function to `score` of every batch set aside, arrays [batches, ...]."""
+        """Returns a function that computes `score` on every batch set aside, [batches, ...]."""
         batches, root = self._experiment.evaluation.held_out_batches, self._root
 
         def one(weights: Weights, index: Array | int, fed: PyTree) -> PyTree:

@@ -23,6 +23,7 @@ from aninfonce_jax.models.encoder import (
 from aninfonce_jax.objectives.objective import Objective
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.source import Source
+from aninfonce_jax.training.described import describe_part
 from aninfonce_jax.training.microbatch import microbatched
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
@@ -63,7 +64,8 @@ class Experiment:
       hang_timeout: of several processes: seconds without progress until the run is given up;
         0: never.
       settings: what else the result depends on and the parts do not tell, such as a learning
-        rate: nested plain values, by which the work directory tells runs apart.
+        rate, or what is no field of a dataclass: nested plain values, by which the work
+        directory tells runs apart.
       warm_start: (state, placement) -> state: what is done to the state before the first step,
         such as taking over the parameters of another run; None: nothing.
       config: what it was made from, if it was made from a config.
@@ -205,7 +207,7 @@ class Experiment:
         return {
             "made_by": MADE_IN_CODE,
             **{name: getattr(self, name) for name in _RECORDED},
-            **{name: {"kind": type(getattr(self, name)).__name__} for name in parts},
+            **{name: describe_part(getattr(self, name)) for name in parts},
             "eval": dataclasses.asdict(self.evaluation),
             "checkpoint": dataclasses.asdict(self.checkpoint),
             "log": dataclasses.asdict(self.log),

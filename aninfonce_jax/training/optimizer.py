@@ -20,6 +20,7 @@ Schedule = Literal["cosine", "constant", "trapezoid"]
 # Muon's rate is the size of an orthogonal step, an order of magnitude above a good rate of
 # Adam; the biases that Muon leaves to Adam get this share of it.
 _MUON_BIAS_RATE = 0.1
+_MOMENTUM = 0.9
 
 
 def make_schedule(
@@ -54,7 +55,7 @@ def make_optimizer(
     final_fraction: float = 0.01,
     b1: float = 0.9,
     b2: float = 0.999,
-    momentum: float = 0.9,
+    momentum: float | None = None,
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
@@ -72,13 +73,21 @@ def make_optimizer(
       final_fraction: rate at the end, as a share of the peak.
       b1: Adam's β1.
       b2: Adam's β2.
-      momentum: of SGD and LARS.
-      weight_decay: of matrices; never of biases or Λ̂.
+      momentum: of SGD and LARS, for which None means 0.9; others have none.
+      weight_decay: of matrices; never of biases or Λ̂. Plain Adam has none.
       clip_norm: largest global norm of the gradient; 0: no clipping.
+
+    Raises:
+      ValueError: `momentum` or `weight_decay` for a kind that has none.
 
     Example:
       >>> optimizer = an.make_optimizer("adam", steps=100, learning_rate=1e-3)
     """
+    if weight_decay and kind == "adam":
+        raise ValueError(f"adam has no weight decay, got weight_decay={weight_decay}; use 'adamw'")
+    if momentum is not None and kind not in ("sgd", "lars"):
+        raise ValueError(f"momentum is for sgd and lars, got momentum={momentum} with {kind!r}")
+    momentum = _MOMENTUM if momentum is None else momentum
 
     def rate(peak: float) -> optax.Schedule:
         return make_schedule(

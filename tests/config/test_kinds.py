@@ -305,6 +305,16 @@ def test_a_key_of_the_evaluation_needs_what_the_source_knows(kind, field):
 # --- Kinds that go together ---
 
 
+@pytest.mark.parametrize("widths", [(1,), (3, 1, 3)])
+def test_units_that_are_paired_are_at_least_two(widths):
+    text = message(config_lib.resolve, {}, {"encoder.widths": widths})
+    assert text == (
+        f"encoder.widths={widths} has a layer of one unit, and encoder.init='looks_linear' pairs "
+        "units; use at least 2, or encoder.init='orthogonal'"
+    )
+    resolve_one({}, {"encoder.widths": widths, "encoder.init": "orthogonal"})
+
+
 def test_an_mlp_takes_images():
     flags = {"source.kind": "images", "source.folder": "x"}
     run = resolve_one({}, flags | {"encoder.dim": 8, "encoder.widths": (16,)})

@@ -134,3 +134,15 @@ def test_a_head_of_the_objective_has_the_rate_of_the_encoder_but_for_muon(kind, 
     updates, _ = optimizer.update(grads, optimizer.init(params), params)
     np.testing.assert_allclose(updates["objective"]["head"], -head, rtol=1e-5)
     np.testing.assert_allclose(updates["objective"]["concentration"], -0.01, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "message"),
+    [
+        ("adam", {"weight_decay": 0.1}, "adam has no weight decay"),
+        ("adamw", {"momentum": 0.5}, "momentum is for sgd and lars"),
+    ],
+)
+def test_what_a_kind_has_no_use_for_is_refused(kind, setting, message):
+    with pytest.raises(ValueError, match=message):
+        make_optimizer(kind, steps=10, learning_rate=1e-3, **setting)
