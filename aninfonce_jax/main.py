@@ -288,17 +288,26 @@ def _train_one(
 def _build(
     name: str, config: Config, progress: Any, stop: StopSignal, peers: Peers
 ) -> "Experiment":
-    """Builds a run's parts, and says so: opening a data set may take its time."""
+    """Builds a run's parts, and says so: opening a data set may take its time.
+
+    Raises:
+      ConfigError: it can't be built; data that are missing or damaged are as wrong, before
+        anything has begun, as a config is.
+    """
     from aninfonce_jax.build import build_experiment
+    from aninfonce_jax.data.source import DataError
     from aninfonce_jax.training.progress import Progress
 
     with Progress(config.train.steps, mode=progress, label=name, is_shown=peers.is_first) as bar:
         bar.status(f"setting up the source of pairs: {config.source.kind}")
-        # Of several, none leaves by itself: it is asked when all are set up.
-        if peers.are_many:
-            return build_experiment(config)
-        with stop.raising(f"stopped while {name} was set up"):
-            return build_experiment(config)
+        try:
+            # Of several, none leaves by itself: it is asked when all are set up.
+            if peers.are_many:
+                return build_experiment(config)
+            with stop.raising(f"stopped while {name} was set up"):
+                return build_experiment(config)
+        except DataError as error:
+            raise ConfigError(str(error)) from error
 
 
 def _evaluate(

@@ -93,5 +93,5 @@ def test_test_anchors_surround_the_pole_that_is_named(small_config, kind):
 
 
 def test_a_pole_needs_anchors_around_one(small_config):
-    with pytest.raises(ConfigError, match=r"test_pole='south' needs anchors around a pole; "):
+    with pytest.raises(ConfigError, match=r"test_pole='south' has no use with source\.marginal="):
         small_config(source__test_pole="south")

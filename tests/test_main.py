@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from small_configs import SMALL_VAE, as_flags
 
 import aninfonce_jax as an
 from aninfonce_jax import config as config_lib
@@ -23,7 +24,7 @@ from aninfonce_jax.dgp import mixing
 from aninfonce_jax.evaluation import runner
 from aninfonce_jax.main import main
 from aninfonce_jax.scores import registry
-from aninfonce_jax.workdir import read_metrics
+from aninfonce_jax.workdir import has_config, read_metrics
 
 ROOT = Path(__file__).resolve().parent.parent
 # A run of seconds, as overrides of the quickstart.
@@ -105,6 +106,26 @@ def test_a_work_directory_that_cannot_be_written(taken, tmp_path, capsys):
     assert f"work directory {workdir}" in err
     assert "can't be written" in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda path: path.unlink(), "expected the four idx files of MNIST"),
+        (lambda path: path.write_bytes(path.read_bytes()[:-20]), "fetch the file again"),
+    ],
+)
+def test_data_that_are_missing_or_damaged_from_the_start(
+    damage, expected, mnist_folder, tmp_path, capsys
+):
+    folder = shutil.copytree(mnist_folder, tmp_path / "mnist")
+    damage(next(folder.glob("t10k-images*")))
+    flags = as_flags(SMALL_VAE | {"source.folder": folder})
+    assert run("--config.compare=", *flags, f"--workdir={tmp_path / 'run'}", "--progress=off") == 2
+    err = capsys.readouterr().err
+    assert expected in err
+    assert err.count("\n") == 1
+    assert not has_config(tmp_path / "run")
 
 
 def test_help_lists_every_key(capsys):

@@ -26,12 +26,6 @@ def check(config: Config) -> None:
         )
     if isinstance(source, kinds.LatentsConfig):
         _check_concentration("source.concentration", source.concentration, source)
-    if isinstance(source, kinds.ProcessConfig):
-        _require(
-            source.test_pole == "none" or source.marginal == "vmf",
-            f"source.test_pole={source.test_pole!r} needs anchors around a pole; set "
-            f"source.marginal='vmf', got {source.marginal!r}",
-        )
     if isinstance(source, kinds.ProcessesConfig):
         for place, own in enumerate(source.members):
             _check_concentration(f"source.members.{place}", own, source)

@@ -80,7 +80,7 @@ class HeldOutPairs:
     def _score(self, weights: Weights, pairs: Pairs, key: Array) -> tuple[Array, dict[str, Array]]:
         """Returns the loss of a batch, and histograms of its similarities."""
         loss = self._experiment.loss(weights, pairs, key, self._placement)
-        views = [x[:_COUNTED] for x in (pairs.view1, pairs.view2)]
+        views = jax.tree.map(lambda x: x[:_COUNTED], (pairs.view1, pairs.view2))
         embeddings = [
             self._experiment.objective.compared(self._experiment.embed(weights, x)) for x in views
         ]

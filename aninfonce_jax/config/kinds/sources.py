@@ -171,6 +171,7 @@ class ProcessConfig(LatentsConfig):
         "none",
         "pole of a von Mises–Fisher marginal around which anchors of another test are drawn; "
         "training has the north pole",
+        only_with=("marginal", "vmf"),
     )
 
 
