@@ -5,9 +5,10 @@ from checked values. Whoever has the objects themselves makes an `Experiment` of
 none of this.
 """
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import jax.numpy as jnp
 import numpy as np
@@ -26,6 +27,7 @@ from aninfonce_jax.data.source import (
     ImageSource,
     NoExamples,
     check_folder,
+    factors_of,
     remark_of,
 )
 from aninfonce_jax.dgp import conditionals, marginals
@@ -39,11 +41,13 @@ from aninfonce_jax.models.encoder import Encoder, LinenEncoder
 from aninfonce_jax.models.heads import OutputNormalization
 from aninfonce_jax.models.mlp import MLP, paper_widths
 from aninfonce_jax.models.resnet import LAYERS, ProjectedResNet, Projector, ResNet
+from aninfonce_jax.objectives.augself import AugSelf
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
+from aninfonce_jax.objectives.diet import Diet
 from aninfonce_jax.objectives.elbo import Elbo
 from aninfonce_jax.objectives.ensemble import Ensemble
 from aninfonce_jax.objectives.hard_negatives import HardNegatives
-from aninfonce_jax.objectives.objective import Objective
+from aninfonce_jax.objectives.objective import NeedsError, Objective
 from aninfonce_jax.objectives.sigreg import SIGReg
 from aninfonce_jax.objectives.supervised import Supervised
 from aninfonce_jax.objectives.tricl import TriCL
@@ -52,6 +56,7 @@ from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.decoded import DecodedPairs, DecodedViews
 from aninfonce_jax.sources.ensemble import EnsembleSource
 from aninfonce_jax.sources.images import ImagePairs
+from aninfonce_jax.sources.matched import MatchedPairs
 from aninfonce_jax.sources.process import ProcessSource, ProcessWithNegatives
 from aninfonce_jax.sources.source import Source
 from aninfonce_jax.training.experiment import Experiment
@@ -69,7 +74,8 @@ def build_experiment(config: Config) -> Experiment:
     """Builds source, encoder, objective and optimiser.
 
     Raises:
-      ConfigError: the process can't be sampled, or a batch is more than all images.
+      ConfigError: the process can't be sampled, a batch is more than all images, or the source
+        does not tell what the objective needs.
       DataError: images are missing or damaged.
     """
     source = build_source(config)
@@ -80,7 +86,10 @@ def build_experiment(config: Config) -> Experiment:
             f"train.batch_size={config.train.batch_size} is more than the "
             f"{len(examples.train):,} images of {source.name}; lower it"
         )
-    return assemble(config, source)
+    experiment = assemble(config, source)
+    with _needs_of(config):
+        experiment.objective.check(source)
+    return experiment
 
 
 def build_shapes(config: Config) -> Experiment:
@@ -109,25 +118,35 @@ def check_data(config: Config) -> None:
 
 def assemble(config: Config, source: Source) -> Experiment:
     """Returns the experiment of a config that takes its pairs from `source`."""
-    return Experiment(
-        source=source,
-        encoder=build_encoder(config),
-        objective=build_objective(config.objective, source.example().shape[1:]),
-        optimizer=build_optimizer(config.optimizer, config.train.steps),
-        name=config.name,
-        seed=config.seed,
-        steps=config.train.steps,
-        batch_size=config.train.batch_size,
-        steps_per_dispatch=config.train.steps_per_dispatch,
-        microbatches=config.train.microbatches,
-        ema_decay=config.train.ema_decay,
-        evaluation=config.eval,
-        checkpoint=config.checkpoint,
-        log=config.log,
-        hang_timeout=config.train.hang_timeout,
-        warm_start=_build_start(config),
-        config=config,
-    )
+    with _needs_of(config):
+        return Experiment(
+            source=source,
+            encoder=build_encoder(config),
+            objective=build_objective(config.objective, source.example().shape[1:]),
+            optimizer=build_optimizer(config.optimizer, config.train.steps),
+            name=config.name,
+            seed=config.seed,
+            steps=config.train.steps,
+            batch_size=config.train.batch_size,
+            steps_per_dispatch=config.train.steps_per_dispatch,
+            microbatches=config.train.microbatches,
+            ema_decay=config.train.ema_decay,
+            evaluation=config.eval,
+            checkpoint=config.checkpoint,
+            log=config.log,
+            hang_timeout=config.train.hang_timeout,
+            warm_start=_build_start(config),
+            config=config,
+        )
+
+
+@contextlib.contextmanager
+def _needs_of(config: Config) -> Iterator[None]:
+    """Says of what a source does not tell which objective asks for it."""
+    try:
+        yield
+    except NeedsError as error:
+        raise ConfigError(f"objective.kind={config.objective.kind!r}: {error}") from error
 
 
 def _build_start(config: Config) -> Callable[[TrainState, Placement], TrainState] | None:
@@ -166,11 +185,14 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
         case kinds.ProcessesConfig() as processes:
             return _build_processes(processes, rng.stream(config.seed, "mixing"))
         case kinds.ProcessConfig() as process:
-            return ProcessSource(build_process(process, rng.stream(config.seed, "mixing")))
+            mixed = build_process(process, rng.stream(config.seed, "mixing"))
+            return ProcessSource(mixed, shifted=_build_shifted(process))
         case kinds.ImageEnsembleConfig() as images:
             whole = build_image_pairs(images, open_split)
             specs = [_build_spec(images, own.augment, own.strength) for own in images.members]
             return EnsembleSource(whole, [dataclasses.replace(whole, spec=spec) for spec in specs])
+        case kinds.MatchedImagesConfig() as images:
+            return _matched(build_image_pairs(images, open_split), images, only_shapes)
         case kinds.ImagesConfig() as images:
             return build_image_pairs(images, open_split)
         case kinds.DecoderConfig() as decoder:
@@ -180,6 +202,27 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
         case kinds.DecodedViewsConfig() as views:
             draw = _build_anchors(views, _build_decoder(views, only_shapes))
             return DecodedViews(draw, build_image_pairs(views, open_split))
+
+
+def _matched(
+    whole: ImagePairs, config: kinds.MatchedImagesConfig, only_shapes: bool
+) -> MatchedPairs:
+    """Returns pairs of different images of a data set whose factors are known."""
+    factors = factors_of(whole.train)
+    if factors is None and not only_shapes:
+        raise ConfigError(
+            f"source.kind='matched_images' needs a data set whose factors are known, such as "
+            f"causal3dident; source.dataset={config.dataset!r} has none"
+        )
+    values = config.factor_concentration
+    count = len(values) if factors is None else factors.shape[1]
+    if len(values) not in (1, count):
+        raise ConfigError(
+            f"source.factor_concentration needs one Λ for all, or one for each of the {count} "
+            f"factors of {config.dataset}, got {len(values)}"
+        )
+    own = {field.name: getattr(whole, field.name) for field in dataclasses.fields(whole)}
+    return MatchedPairs(**own | {"augmentation": "matched by their factors"}, concentration=values)
 
 
 def _build_decoder(config: kinds.DecodedConfig, only_shapes: bool) -> Mixing:
@@ -223,7 +266,7 @@ def _with_negatives(
         near.check(process.space)
     except ProcessError as error:
         raise ConfigError(f"source.own_concentration can't be sampled: {error}") from error
-    return ProcessWithNegatives(process, near, config.own_negatives)
+    return ProcessWithNegatives(process, near, config.own_negatives, shifted=_build_shifted(config))
 
 
 def _mixed(
@@ -262,6 +305,15 @@ def _build_marginal(config: kinds.AnchorsConfig) -> Marginal:
             return marginals.GeneralizedNormal(config.marginal_scale, config.marginal_exponent)
         case "vmf":
             return marginals.VonMisesFisher(config.marginal_concentration)
+
+
+def _build_shifted(config: kinds.ProcessConfig) -> Marginal | None:
+    """Returns the anchors of another test than that on anchors like those of training."""
+    if config.test_pole == "none":
+        return None
+    sign = 1.0 if config.test_pole == "north" else -1.0
+    direction = np.eye(1, config.dim)[0] * sign
+    return marginals.VonMisesFisher(config.marginal_concentration, direction)
 
 
 def _build_conditional(config: kinds.FamilyConfig, values: np.ndarray) -> Conditional:
@@ -399,6 +451,10 @@ def build_objective(config: kinds.ObjectiveConfig, shape: tuple[int, ...] = ()) 
             return VICReg(**settings)
         case "sigreg":
             return SIGReg(**settings)
+        case "augself":
+            return AugSelf(**settings)
+        case "diet":
+            return Diet(**settings)
     raise AssertionError(config)
 
 

@@ -3,8 +3,11 @@
 Everything that its config tells is checked before anything is trained or compiled.
 """
 
+import contextlib
 import dataclasses
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,11 +39,16 @@ def vae_of(section: kinds.DecodedConfig) -> Config:
       ConfigError: it can't be read, has no decoder, or one of another shape.
     """
     folder = folder_of(section)
-    if workdir_lib.has_config(folder):
-        vae, owner = workdir_lib.read_config(folder), f"source.decoder={section.decoder}"
-    else:
-        workdir_lib.check_entries(folder)
-        vae, owner = _planned(section), f"source.decoder_config={section.decoder_config}"
+    owner = f"source.decoder={section.decoder}"
+    try:
+        if workdir_lib.has_config(folder):
+            vae = workdir_lib.read_config(folder)
+        else:
+            workdir_lib.check_entries(folder)
+            owner = f"source.decoder_config={section.decoder_config}"
+            vae = _planned(section)
+    except ConfigError as error:  # it speaks of a run, and there are two
+        raise ConfigError(f"{owner}: {error}") from error
     if not isinstance(vae.objective, kinds.ElboConfig):
         raise ConfigError(
             f"{owner} is a run with objective.kind={vae.objective.kind!r}, which has no decoder; "
@@ -58,10 +66,19 @@ def vae_of(section: kinds.DecodedConfig) -> Config:
 
 
 def _planned(section: kinds.DecodedConfig) -> Config:
-    runs = config_lib.resolve(
-        load_config(section.decoder_config), {"source.folder": section.folder}
-    ).runs
-    return next(iter(runs.values()))
+    values = load_config(section.decoder_config)
+    try:
+        return _first_run(values, {"source.folder": section.folder})
+    except ConfigError:
+        with contextlib.suppress(ConfigError):
+            run = _first_run(values, {})
+            if not isinstance(run.source, kinds.ImageSetConfig):
+                return run  # that it is no VAE says more than that it has no folder
+        raise
+
+
+def _first_run(values: Mapping[str, Any], changes: Mapping[str, Any]) -> Config:
+    return next(iter(config_lib.resolve(values, changes).runs.values()))
 
 
 def _shape(dim: int, side: int, channels: int) -> str:

@@ -12,14 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aninfonce_jax.cli import (
-    EXIT_FAILED,
-    EXIT_USAGE,
-    UsageError,
-    complain,
-    parse_flags,
-    printable,
-)
+from aninfonce_jax.cli import UsageError, parse_flags
+from aninfonce_jax.estimator import command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -56,28 +50,7 @@ def main(arguments: Sequence[str]) -> int:
     Args:
       arguments: those behind `embed`.
     """
-    if {"-h", "--help", "-help"} & set(arguments):
-        print(USAGE)
-        return 0
-    try:
-        flags = _parse(arguments)
-    except UsageError as error:
-        return complain(error, EXIT_USAGE)
-    from aninfonce_jax import compile_cache
-    from aninfonce_jax.estimator.loading import USER_ERRORS
-    from aninfonce_jax.training.checkpoint import CheckpointError
-
-    compile_cache.use()
-    try:
-        count = _embed(flags)
-    except (UsageError, *USER_ERRORS) as error:
-        return complain(error, EXIT_USAGE)
-    except CheckpointError as error:
-        return complain(error, EXIT_FAILED)
-    except OSError as error:
-        return complain(f"{flags.output} can't be written: {error}", EXIT_FAILED)
-    print(f"embeddings of {count:,} rows: {printable(flags.output)}")
-    return 0
+    return command.run(USAGE, arguments, _parse, _embed)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -94,12 +67,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     return flags
 
 
-def _embed(flags: argparse.Namespace) -> int:
-    """Embeds the input and writes the output; returns how many rows there are."""
-    from aninfonce_jax.estimator.loading import load
+def _embed(found: Any, flags: argparse.Namespace) -> str:
+    """Embeds the input and writes the output; returns what was done."""
     from aninfonce_jax.estimator.model import TrainedModel
 
-    found = load(flags.workdir)
     model = found if isinstance(found, TrainedModel) else found.model_
     rows, names = _open_input(Path(flags.input).expanduser(), model)
     output = Path(flags.output)
@@ -110,7 +81,7 @@ def _embed(flags: argparse.Namespace) -> int:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    return len(rows)
+    return f"embeddings of {len(rows):,} rows: {flags.output}"
 
 
 def _open_input(path: Path, model: "TrainedModel") -> tuple[Any, list[str] | None]:

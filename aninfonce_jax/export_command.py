@@ -3,15 +3,10 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from aninfonce_jax.cli import (
-    EXIT_FAILED,
-    EXIT_USAGE,
-    UsageError,
-    complain,
-    parse_flags,
-    printable,
-)
+from aninfonce_jax.cli import UsageError, parse_flags
+from aninfonce_jax.estimator import command
 
 COMMAND = "export"
 USAGE = """\
@@ -44,26 +39,13 @@ def main(arguments: Sequence[str]) -> int:
     Args:
       arguments: those behind `export`.
     """
-    if {"-h", "--help", "-help"} & set(arguments):
-        print(USAGE)
-        return 0
-    try:
-        flags = _parse(arguments)
-    except UsageError as error:
-        return complain(error, EXIT_USAGE)
-    from aninfonce_jax.estimator.loading import USER_ERRORS, load
-    from aninfonce_jax.training.checkpoint import CheckpointError
+    return command.run(USAGE, arguments, _parse, _export)
 
-    try:
-        load(flags.workdir).export(flags.output, flags.format)
-    except USER_ERRORS as error:
-        return complain(error, EXIT_USAGE)
-    except CheckpointError as error:
-        return complain(error, EXIT_FAILED)
-    except OSError as error:
-        return complain(f"{flags.output} can't be written: {error}", EXIT_FAILED)
-    print(f"exported as {flags.format}: {printable(flags.output)}")
-    return 0
+
+def _export(model: Any, flags: argparse.Namespace) -> str:
+    """Writes the output; returns what was done."""
+    model.export(flags.output, flags.format)
+    return f"exported as {flags.format}: {flags.output}"
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

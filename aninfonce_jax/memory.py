@@ -58,22 +58,37 @@ def estimate(config: Config, devices: int) -> dict[str, list[Part]]:
     rows = 2 * config.train.batch_size // (devices * config.train.microbatches)
     copies = 1 + _OPTIMIZER_COPIES[config.optimizer.kind] + (config.train.ema_decay > 0)
     state = Part("parameters and optimiser", network.keys, copies * _FLOAT * network.parameters)
+    head = _head(config, copies)
     step = [
         state,
+        head,
         Part(
             "activations of a batch",
             f"train.batch_size and {network.keys}, or raise train.microbatches",
             rows * network.activation_bytes,
         ),
         Part("batch", "train.batch_size and source.image_size", _batch_bytes(config, devices)),
-        Part("scores of all pairs", "train.batch_size", _score_bytes(config, devices)),
+        Part("scores of all pairs", _score_keys(config), _score_bytes(config, devices)),
         _metrics(config),
     ]
     return {
         "set-up": [_mixing(config)],
         "training": step,
-        "evaluation": [state, _evaluation(config, network, devices)],
+        "evaluation": [state, head, _evaluation(config, network, devices)],
     }
+
+
+def _head(config: Config, copies: int) -> Part:
+    """Returns what networks of the objective take, as often as the encoder's parameters."""
+    match config.objective:
+        case kinds.DietConfig() as diet:
+            parameters, keys = diet.examples * config.encoder.dim, "objective.examples"
+        case kinds.AugSelfConfig() as augself:
+            # Between the hidden layers; the other two depend on encoder and augmentations.
+            parameters, keys = len(augself.predicted) * augself.width**2, "objective.width"
+        case _:
+            parameters, keys = 0, ""
+    return Part("parameters of the objective", keys, copies * _FLOAT * parameters)
 
 
 def _metrics(config: Config) -> Part:
@@ -297,9 +312,16 @@ def _batch_bytes(config: Config, devices: int) -> int:
     return config.train.batch_size // devices * _observation_bytes(config.source)
 
 
+def _score_keys(config: Config) -> str:
+    is_diet = isinstance(config.objective, kinds.DietConfig)
+    return "train.batch_size or objective.examples" if is_diet else "train.batch_size"
+
+
 def _score_bytes(config: Config, devices: int) -> int:
     """Returns what the scores of a loss take that holds them all."""
     objective = config.objective
+    if isinstance(objective, kinds.DietConfig):
+        return _FLOAT * config.train.batch_size // devices * objective.examples
     views = 2 if getattr(objective, "negatives", "") == "both" else 1
     keys = views * config.train.batch_size
     queries = keys // devices

@@ -80,6 +80,7 @@ def train(
     """
     placement = placement or Placement.everywhere()
     _check_divides(experiment, placement)
+    experiment.objective.check(experiment.source)
     folder = None if workdir is None else workdir_lib.locate(workdir)
     if profile is not None and folder is None:
         raise ConfigError("a profile is written into the work directory: pass workdir")

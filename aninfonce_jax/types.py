@@ -54,6 +54,12 @@ class Pairs:
       latents1: what generated `view1`, [batch, dim], where it is known.
       latents2: what generated `view2`, [batch, dim], where it is known.
       own: observations of negatives that are each anchor's own, [batch, k, ...], if it has any.
+      done1: what was done to an example to make `view1`, where it is known: name of an operation
+        -> its parameters [batch, k], as numbers of about 0 to 1, or as bools for whether it was
+        done at all.
+      done2: likewise, of `view2`.
+      number: which example of its data set `view1` shows, int32 [batch], from 0 on, where they
+        are counted.
       members: the pairs of each member of an ensemble, of which these are the first; () elsewhere.
     """
 
@@ -62,6 +68,9 @@ class Pairs:
     latents1: Array | None = None
     latents2: Array | None = None
     own: Array | None = dataclasses.field(default=None, kw_only=True)
+    done1: Mapping[str, Array] | None = dataclasses.field(default=None, kw_only=True)
+    done2: Mapping[str, Array] | None = dataclasses.field(default=None, kw_only=True)
+    number: Array | None = dataclasses.field(default=None, kw_only=True)
     members: tuple["Pairs", ...] = dataclasses.field(default=(), kw_only=True)
 
 

@@ -90,10 +90,11 @@ def report(compiled: Compiled, config: Config, devices: int, chip: str) -> None:
             f"moved        {moved / gib:8.2f} GiB; "
             f"{1e3 * moved / MEMORY_BANDWIDTH[chip] / 1e9:.0f} ms at peak"
         )
-    in_memory = read_traffic(text, devices).memory
+    in_memory = read_traffic(text, devices)
     print(
-        f"moved in HBM {in_memory / gib:8.2f} GiB, as read off the program, loops counted; "
-        f"{1e3 * in_memory / MEMORY_BANDWIDTH[chip] / 1e9:.0f} ms at peak"
+        f"moved in HBM {in_memory.memory / gib:8.2f} GiB, as read off the program, "
+        f"{in_memory.memory_once / gib:.2f} with loops counted once; "
+        f"{1e3 * in_memory.memory / MEMORY_BANDWIDTH[chip] / 1e9:.0f} ms at peak"
     )
     print(f"kernels      {text.count(KERNEL):8d} Pallas calls")
     print(f"collectives  {traffic(text)}")

@@ -1,4 +1,4 @@
-"""Where theory and practice part: sweeps over Λ, batch size, dimension and steps.
+"""Where theory and practice part: sweeps over what the theorem takes for granted.
 
     python -m aninfonce_jax.main --config=configs/theory.py:VARIANT --mode=sweep
 
@@ -7,8 +7,12 @@
     batch_lambda  batch size against Λ, 20 factors (Fig. 4)
     steps         steps until R² is 0.8 and 0.9, by dimension and batch, Λ = 75 (Fig. 9)
     tricl         AnInfoNCE against TriCL, 20 factors, Λ = 100, and 250 and 15 (Fig. 12)
+    overlap       similarities of positives and of negatives, 20 factors, Λ = 25 against 75 (Fig. 8)
+    shift         R² where test anchors surround the other pole, against how well a classifier tells
+                  them from those of training (Fig. 6D)
+    modes         R² as the conditional parts into two modes; not in the paper, which asks for it
 
-Duration: 36 to 60 runs a sweep, each of some minutes on two CPU cores at ten factors, and of hours
+Duration: 6 to 60 runs a sweep, each of some minutes on two CPU cores at ten factors, and of hours
 in `steps`, whose runs take 20,000 steps; none was timed as a whole. Fewer steps:
 --config.train.steps=500. docs/experiments.md has what was measured, and what the paper has.
 """
@@ -20,8 +24,14 @@ from ml_collections import ConfigDict
 from aninfonce_jax.config import default_config
 from aninfonce_jax.config.schema import ConfigError
 
-VARIANTS = ("lambda", "batch_dim", "batch_lambda", "steps", "tricl")
+VARIANTS = (
+    *("lambda", "batch_dim", "batch_lambda", "steps", "tricl"),
+    *("overlap", "shift", "modes"),
+)
+# These keep the ten factors of configs/synthetic.py, with two values of Λ.
+_TEN_FACTORS = ("lambda", "shift", "modes")
 _HIGH = "source.concentration.high"
+_POLE, _MODES = "source.marginal_concentration", "source.bimodal_offset"
 # InfoNCE comes twice: with the paper's fixed τ, and with a trained one.
 _OBJECTIVES = [
     {"objective.kind": "aninfonce"},
@@ -65,6 +75,23 @@ _SWEEPS: dict[str, dict[str, Any]] = {
         "x": _HIGH,
         "scores": ("r2", "mcc_pearson"),
     },
+    "overlap": {
+        "grid": {_HIGH: (25.0, 75.0)},
+        "x": _HIGH,
+        "scores": ("overlap_true", "overlap", "r2"),
+    },
+    "shift": {
+        "points": _OBJECTIVES,
+        "grid": {_POLE: (0.01, 0.1, 1.0, 10.0, 100.0)},
+        "x": _POLE,
+        "scores": ("r2", "r2_shifted", "shift_accuracy"),
+    },
+    "modes": {
+        "points": _OBJECTIVES,
+        "grid": {_MODES: (0.0, 0.1, 0.2, 0.4, 0.8)},
+        "x": _MODES,
+        "scores": ("r2_content", "r2_style", "mcc_pearson"),
+    },
 }
 
 
@@ -84,13 +111,18 @@ def get_config(variant: str = "lambda") -> ConfigDict:
     config.eval.every = 100
     config.checkpoint.every = 500
     config.checkpoint.keep = 1
-    if variant != "lambda":
+    if variant not in _TEN_FACTORS:
         config.source.concentration.layout = "constant"
         config.source.concentration.high = 75.0
         config.source.dim = 20
     if variant == "steps":
         config.train.steps = 20_000
         config.optimizer.schedule = "constant"
+    if variant == "shift":
+        config.source.marginal = "vmf"
+        config.source.test_pole = "south"
+    if variant == "modes":
+        config.source.conditional = "bimodal"
     return config
 
 

@@ -37,6 +37,25 @@ def test_a_batch_needs_as_many_images(image_config):
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
+        ({"kind": "diet"}, r"objective.kind='diet': .* there are 60 .*; set examples=60"),
+        (
+            {"kind": "augself", "predicted": ("crop", "blur")},
+            r"objective.kind='augself': AugSelf can't predict 'blur', .* of: crop, flip, grey, jit",
+        ),
+        ({"kind": "augself", "predicted": ()}, "needs an augmentation to predict"),
+    ],
+)
+def test_what_an_objective_needs_of_a_data_set_is_asked_before_training(
+    image_config, changes, expected
+):
+    config = image_config(**{f"objective__{name}": value for name, value in changes.items()})
+    with pytest.raises(ConfigError, match=expected):
+        build_experiment(config)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
         ({"source__strength": 90.0}, "config.source can't be augmented so: "),
         ({"source__view_size": 32, "source__image_size": 16}, ""),
     ],
@@ -48,3 +67,31 @@ def test_augmentations_that_can_not_be(image_config, changes, expected):
         return
     with pytest.raises(ConfigError, match=expected):
         build_source(config)
+
+
+@pytest.mark.parametrize("kind", ["process", "process_with_negatives"])
+def test_test_anchors_surround_the_pole_that_is_named(small_config, kind):
+    vmf = {
+        "source__kind": kind,
+        "source__space": "sphere",
+        "source__conditional": "vmf",
+        "source__concentration__layout": "constant",
+        "source__marginal": "vmf",
+        "source__marginal_concentration": 50.0,
+    }
+    if kind != "process":
+        vmf["objective__kind"] = "hard_negatives"
+
+    def first_axis(**changes):
+        latents = build_source(small_config(**vmf, **changes)).known.latents
+        draws = [draw(jax.random.key(0), 64)[0] for draw in (latents.draw, latents.draw_shifted)]
+        return [float(points[:, 0].mean()) for points in draws]
+
+    assert first_axis(source__test_pole="south") == pytest.approx([0.97, -0.97], abs=0.02)
+    assert first_axis(source__test_pole="north") == pytest.approx([0.97, 0.97], abs=0.02)
+    assert build_source(small_config(**vmf)).known.latents.draw_shifted is None
+
+
+def test_a_pole_needs_anchors_around_one(small_config):
+    with pytest.raises(ConfigError, match=r"test_pole='south' needs anchors around a pole; "):
+        small_config(source__test_pole="south")

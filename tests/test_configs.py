@@ -24,7 +24,7 @@ NAMES = [
     ),
     *(
         f"configs/cifar10_cpu.py:{variant}"
-        for variant in ("both", "infonce", "aninfonce", "aninfonce_no_l2")
+        for variant in ("both", "infonce", "aninfonce", "aninfonce_no_l2", "map")
     ),
     *(f"configs/imagenet.py:{variant}" for variant in ("infonce", "aninfonce", "aninfonce_no_l2")),
     "configs/imagenette_cpu.py",
@@ -37,7 +37,10 @@ NAMES = [
     ),
     *(
         f"configs/theory.py:{variant}"
-        for variant in ("lambda", "batch_dim", "batch_lambda", "steps", "tricl")
+        for variant in (
+            *("lambda", "batch_dim", "batch_lambda", "steps", "tricl"),
+            *("overlap", "shift", "modes"),
+        )
     ),
     *(
         f"configs/hard_negatives.py:{variant}"
@@ -55,10 +58,13 @@ NAMES = [
         for variant in (
             *("aninfonce", "infonce", "infonce_trained"),
             *("jitter", "jitter_infonce", "jitter_infonce_trained"),
+            *("process", "process_infonce", "process_infonce_trained"),
         )
     ),
 ]
-SWEEPS = [name for name in NAMES if name.startswith("configs/theory.py")]
+SWEEPS = [
+    name for name in NAMES if name.startswith("configs/theory.py") or name.endswith("cpu.py:map")
+]
 
 
 def load(name):
@@ -151,3 +157,18 @@ def test_mnist_is_decoded_by_the_vae_of_the_same_file():
     assert (concentration.layout, concentration.high, concentration.low) == ("linear", 50.0, 5.0)
     fixed, trained = (load(f"configs/mnist_vae.py:{x}") for x in ("infonce", "infonce_trained"))
     assert (fixed.objective.train_temperature, trained.objective.train_temperature) == (False, True)
+
+
+def test_the_map_starts_all_objectives_alike():
+    path = str(ROOT / "configs/cifar10_cpu.py:map")
+    points = make_sweep(load_config(path), load_sweep(path), {}).points
+    assert len(points) == 24
+    objectives = [point.config.objective for point in points]
+    trained = [own.train_temperature for own in objectives if own.kind == "infonce"]
+    assert sorted(trained) == [False] * 8 + [True] * 8
+    assert {own.temperature for own in objectives if own.kind == "infonce"} == {0.5}
+    # 1 / temperature.
+    assert {own.concentration_start for own in objectives if own.kind == "aninfonce"} == {2.0}
+    assert {own.negatives for own in objectives} == {"both"}
+    with pytest.raises(ConfigError, match="variant 'both' has no sweep; choose map"):
+        load_sweep(str(ROOT / "configs/cifar10_cpu.py:both"))

@@ -10,6 +10,7 @@ import pytest
 from small_configs import SMALL_DECODED, SMALL_VAE, as_flags
 
 from aninfonce_jax import build, decoders, main, workdir
+from aninfonce_jax.config import kinds
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.memory import estimate
 
@@ -54,6 +55,29 @@ def test_a_run_that_has_no_decoder(decoded_config, synthetic_runs):
         f"source.decoder={folder} is a run with objective.kind='aninfonce', which has no "
         "decoder; name a VAE, whose objective.kind is 'elbo'"
     )
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"decoder_config": "none.py"},
+            "source.decoder_config=none.py: config file 'none.py' does",
+        ),
+        (
+            {"decoder_config": "quickstart"},
+            "source.decoder_config=quickstart is a run with objective.kind='aninfonce', which has",
+        ),
+        (
+            {"decoder_config": "mnist_vae:cubic"},
+            "source.decoder_config=mnist_vae:cubic: mnist_vae: unknown variant 'cubic'",
+        ),
+        ({"decoder": __file__}, f"source.decoder={__file__}: work directory {__file__} can't be"),
+    ],
+)
+def test_what_can_not_be_a_decoder_is_said_by_its_field(changes, message):
+    section = kinds.DecoderConfig(**{"decoder": "no vae", "folder": "mnist", **changes})
+    assert complaint(decoders.vae_of, section).startswith(message)
 
 
 def test_a_vae_that_is_not_there_is_asked_for_with_the_command_that_trains_it(

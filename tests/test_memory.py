@@ -39,6 +39,37 @@ def test_parameters_of_an_mlp_on_images(image_config):
     assert state.bytes == 3 * parameter_bytes(build_experiment(config))
 
 
+def test_classes_of_diet(image_config):
+    config = image_config(objective__kind="diet", objective__examples=60)
+    params = jax.eval_shape(build_experiment(config).init_state).params["objective"]
+    found = {part.what: part.bytes for part in memory.estimate(config, 2)["training"]}
+    assert found["parameters of the objective"] == 3 * 4 * params["head"].size
+    assert found["scores of all pairs"] == 4 * (8 // 2) * 60
+    # Never more than what is really needed.
+    assert need(config, "training") <= compiled_bytes(config)
+
+
+def test_heads_of_augself(image_config):
+    config = image_config(objective__kind="augself", objective__width=512)
+    params = jax.eval_shape(build_experiment(config).init_state).params["objective"]
+    counted = memory.estimate(config, 1)["training"][1].bytes / 3
+    real = 4 * sum(x.size for x in jax.tree.leaves(params))
+    assert 0.6 < counted / real <= 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"kind": "diet", "examples": 2**31 - 1}, "lower objective.examples"),
+        ({"kind": "augself", "width": 2**20}, "lower objective.width"),
+    ],
+)
+def test_heads_that_are_too_large(image_config, changes, words):
+    config = image_config(**{f"objective__{name}": value for name, value in changes.items()})
+    with pytest.raises(ConfigError, match=words):
+        memory.refuse_beyond(64 * GIB, "this machine", memory.estimate(config, 1), 1)
+
+
 @pytest.mark.parametrize("key", ["log.every", "train.steps_per_dispatch"])
 def test_metrics_of_very_many_steps(small_config, key):
     config = small_config(train__steps=2**31 - 1, **{key.replace(".", "__"): 2**31 - 1})

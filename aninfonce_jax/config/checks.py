@@ -1,11 +1,12 @@
 """Which values go together, and with the machine."""
 
 import dataclasses
+from typing import Any
 
 from aninfonce_jax.config import kinds
 from aninfonce_jax.config.kinds import KNOWN
 from aninfonce_jax.config.schema import Config, ConfigError, EvalConfig
-from aninfonce_jax.config.values import as_float32
+from aninfonce_jax.config.values import as_float32, shown
 
 # Of a view's side, in pixels: a ResNet halves it three times.
 _SMALLEST_VIEW = 8
@@ -14,6 +15,8 @@ _SMALLEST_VIEW = 8
 def check(config: Config) -> None:
     """Raises ConfigError if the values of a run do not go together."""
     source = config.source
+    for name in ("source", "encoder", "objective", "optimizer"):
+        _check_used(name, getattr(config, name))
     if isinstance(source, kinds.AnchorsConfig):
         _check_anchors(source)
         _require(
@@ -23,6 +26,12 @@ def check(config: Config) -> None:
         )
     if isinstance(source, kinds.LatentsConfig):
         _check_concentration("source.concentration", source.concentration, source)
+    if isinstance(source, kinds.ProcessConfig):
+        _require(
+            source.test_pole == "none" or source.marginal == "vmf",
+            f"source.test_pole={source.test_pole!r} needs anchors around a pole; set "
+            f"source.marginal='vmf', got {source.marginal!r}",
+        )
     if isinstance(source, kinds.ProcessesConfig):
         for place, own in enumerate(source.members):
             _check_concentration(f"source.members.{place}", own, source)
@@ -55,6 +64,19 @@ def check(config: Config) -> None:
                 f"objective.kind={config.objective.kind!r} asks every output for a variance of 1, "
                 f"which encoder.output={getattr(config.encoder, 'output', '')!r} does not allow; "
                 "set encoder.output='none'",
+            )
+        case kinds.DietConfig():
+            _require(
+                isinstance(source, kinds.ImagesConfig),
+                f"objective.kind='diet' has a class for each example of a data set, and "
+                f"source.kind={source.kind!r} draws new ones without end; use source.kind='images'",
+            )
+        case kinds.AugSelfConfig():
+            _require(
+                isinstance(source, kinds.ImagesConfig | kinds.DecodedViewsConfig)
+                and not isinstance(source, kinds.MatchedImagesConfig),
+                f"objective.kind='augself' predicts how views were augmented, and source.kind="
+                f"{source.kind!r} augments none; use source.kind='images' or 'decoded_views'",
             )
     _check_evaluation(config)
     _require(
@@ -112,6 +134,25 @@ def _require(condition: bool, message: str) -> None:
         raise ConfigError(message)
 
 
+def _check_used(name: str, section: Any) -> None:
+    """Checks that what is set in a section, and in those inside it, has a use."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        for place, inner in enumerate(value if isinstance(value, tuple) else (value,)):
+            if dataclasses.is_dataclass(inner):
+                within = f"{name}.{field.name}"
+                _check_used(f"{within}.{place}" if isinstance(value, tuple) else within, inner)
+        if not field.metadata["only_with"] or value == field.default:
+            continue
+        other, *useful = field.metadata["only_with"]
+        chosen = getattr(section, other)
+        _require(
+            chosen in useful,
+            f"{name}.{field.name}={shown(value)} has no use with {name}.{other}={chosen!r}, only "
+            f"with {' or '.join(map(repr, useful))}; leave it out",
+        )
+
+
 def unused_evaluation(source_kind: str) -> dict[str, str]:
     """Returns the keys of `eval` that a kind of source has no use for, and what they need."""
     known = KNOWN.get(source_kind, ()) if isinstance(source_kind, str) else ()
@@ -136,6 +177,11 @@ def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
         mlp.dim > 0 or isinstance(config.source, kinds.AnchorsConfig),
         f"encoder.dim=0 means the number of latent factors, which source.kind="
         f"{config.source.kind!r} does not tell; set encoder.dim",
+    )
+    _require(
+        mlp.init != "looks_linear" or min(mlp.widths, default=2) >= 2,
+        f"encoder.widths={mlp.widths} has a layer of one unit, and encoder.init='looks_linear' "
+        "pairs units; use at least 2, or encoder.init='orthogonal'",
     )
     for name, objective in _objectives(config).items():
         _require(
@@ -270,6 +316,10 @@ def _check_images(images: kinds.ImagesConfig, config: Config) -> None:
         "the class readouts are the supervised scores here",
     )
     _require(
+        not isinstance(images, kinds.MatchedImagesConfig) or images.factor_concentration != (),
+        "source.factor_concentration is empty; give one Λ for all factors, or one for each",
+    )
+    _require(
         images.view_size == 0 or images.view_size >= _SMALLEST_VIEW,
         f"source.view_size={images.view_size} is too small to train on; use 0 or at least "
         f"{_SMALLEST_VIEW}",
@@ -323,7 +373,7 @@ def _check_concentration(
         f"{name}.layout='constant', got {concentration.layout!r}",
     )
     _require(
-        concentration.low <= concentration.high,
+        concentration.layout in ("constant", "explicit") or concentration.low <= concentration.high,
         f"{name}.low={concentration.low} must not exceed {name}.high={concentration.high}",
     )
     if concentration.layout == "explicit":
@@ -332,10 +382,4 @@ def _check_concentration(
             len(values) == process.dim,
             f"{name}.values needs one Λ for each of source.dim={process.dim} "
             f"factors, got {len(values)}",
-        )
-    else:
-        _require(
-            not concentration.values,
-            f"{name}.values is only read with {name}.layout='explicit', got layout "
-            f"{concentration.layout!r}",
         )

@@ -195,8 +195,8 @@ def _items(what: str, found: Any) -> list[Any]:
 
 
 def _names(found: Any) -> tuple[str, ...]:
-    names = [found] if isinstance(found, str) else list(found)
-    if not all(isinstance(name, str) for name in names):
+    names = (found,) if isinstance(found, str) else found
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"scores of a sweep are names of scores, got {shown(found)}")
     return tuple(names)
 
@@ -207,9 +207,13 @@ def _targets(spec: Mapping[str, Any]) -> dict[str, tuple[float, ...]]:
         raise ConfigError(f"targets of a sweep map scores to values, got {shown(found)}")
     targets = {name: tuple(_items(f"targets of {name}", own)) for name, own in found.items()}
     for name, own in targets.items():
-        if not all(isinstance(value, int | float) and math.isfinite(value) for value in own):
+        if not all(_is_number(value) and math.isfinite(value) for value in own):
             raise ConfigError(f"targets of {name} must be finite numbers, got {shown(own)}")
     return targets
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _described(own: Mapping[str, Any]) -> str:

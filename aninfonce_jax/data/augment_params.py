@@ -79,6 +79,24 @@ class AugmentParams:
             **{name: keep(self.jittered, name) for name in JITTER_STEPS},
         )
 
+    def by_operation(self, spec: AugmentSpec) -> dict[str, Array]:
+        """Returns the parameters of each operation that can occur, to be predicted, [batch, k].
+
+        Of a crop its centre, width and height; of the jitter where each factor lies in its range;
+        of the blur its share of the strongest one. Of all else, whether it was done, as a bool.
+        """
+        left, top, right, bottom = jnp.moveaxis(self.box, -1, 0)
+        factors = [_in_range(getattr(self, name), *spec.reach(name)) for name in JITTER_STEPS]
+        found = {
+            "crop": [(left + right) / 2, (top + bottom) / 2, right - left, bottom - top],
+            "flip": [self.flipped],
+            "jitter": factors,
+            "grey": [self.greyed],
+            "blur": [self.sigma / spec.sigma[1]],
+            "solarise": [self.solarised],
+        }
+        return {name: jnp.stack(found[name], axis=-1) for name in spec.operations}
+
 
 def neutral_params(shape: int | tuple[int, ...]) -> AugmentParams:
     """Returns parameters that do nothing but resize, to force single operations from.
@@ -140,10 +158,8 @@ def _sample_one(key: Array, spec: AugmentSpec, aspect: float) -> AugmentParams:
         return draws[operation] < spec.probability(operation)
 
     def factor(name: str) -> Array:
-        reach = spec.strength * getattr(spec, name)
-        return _between(max(0.0, 1 - reach), 1 + reach, draws[name])
+        return _between(*spec.reach(name), draws[name])
 
-    turn = spec.strength * spec.hue
     width, height, fits = _draw_shape(uniform[len(_DRAWS) :].reshape(2, _ATTEMPTS), spec, aspect)
     left = (1 - width) * jnp.where(fits, draws["left"], 0.5)
     top = (1 - height) * jnp.where(fits, draws["top"], 0.5)
@@ -155,7 +171,7 @@ def _sample_one(key: Array, spec: AugmentSpec, aspect: float) -> AugmentParams:
         brightness=factor("brightness"),
         contrast=factor("contrast"),
         saturation=factor("saturation"),
-        hue=_between(-turn, turn, draws["hue"]),
+        hue=factor("hue"),
         order=jnp.asarray(_ORDERS)[jnp.int32(len(_ORDERS) * draws["order"])],
         greyed=happens("grey"),
         blurred=happens("blur"),
@@ -195,3 +211,8 @@ def _draw_shape(draws: Array, spec: AugmentSpec, aspect: float) -> tuple[Array, 
 
 def _between(low: float, high: float, draw: Array) -> Array:
     return low + (high - low) * draw
+
+
+def _in_range(value: Array, low: float, high: float) -> Array:
+    """Returns where a value lies between two others, from 0 to 1; 0 where they are the same."""
+    return (value - low) / (high - low) if high > low else jnp.zeros_like(value)

@@ -103,6 +103,11 @@ class AugmentSpec:
         """Returns the probability of one of `OPERATIONS`."""
         return getattr(self, f"{operation}_probability")
 
+    def reach(self, step: str) -> tuple[float, float]:
+        """Returns the range of one of `JITTER_STEPS`: of a factor, or of hue's shift in turns."""
+        reach = self.strength * getattr(self, step)
+        return (-reach, reach) if step == "hue" else (max(0.0, 1 - reach), 1 + reach)
+
     @property
     def operations(self) -> tuple[str, ...]:
         """Those of `OPERATIONS` that can occur."""

@@ -49,6 +49,7 @@ class Causal3DIdent:
         # [examples, 10], in the order of the examples.
         self.factors = np.concatenate(parts).astype(np.float32)
         self._counts = [len(part) for part in parts]
+        self.labels = np.repeat(np.arange(len(CLASSES)), self._counts)
         self._first = np.concatenate([[0], np.cumsum(self._counts)])
         for label, count in enumerate(self._counts):
             for row in (0, count - 1):  # what an unfinished unpacking leaves out

@@ -8,7 +8,6 @@ import numpy as np
 
 from aninfonce_jax.data.decode import Decoder
 from aninfonce_jax.data.headers import CorruptImageError
-from aninfonce_jax.data.order import ShuffledOrder
 from aninfonce_jax.data.source import NO_LABEL, DataError, ImageSource
 from aninfonce_jax.placement import Rows
 
@@ -49,7 +48,7 @@ class TrainingLoader:
     source: ImageSource
     decoder: Decoder
     rows: Rows
-    order: ShuffledOrder
+    order: Callable[[np.ndarray], np.ndarray]
     threads: Threads
 
     def __call__(self, batch: int) -> Loaded:

@@ -90,6 +90,7 @@ def training_batches(
     seed: int,
     start: int = 0,
     loading: Loading | None = None,
+    order: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> "Batches":
     """Returns this host's rows of an endless stream of shuffled batches.
 
@@ -104,6 +105,7 @@ def training_batches(
       seed: of the shuffles.
       start: the number of the first batch: the position that an earlier session had reached.
       loading: how the work is spread.
+      order: positions in the stream [n] -> indices of examples; by default they are shuffled.
 
     Raises:
       DataError: the source is smaller than a batch.
@@ -113,7 +115,7 @@ def training_batches(
             f"{source.name} must hold at least one batch of {rows.batch_size:,}, got "
             f"{len(source):,} examples; lower the batch size"
         )
-    order = ShuffledOrder(len(source), seed)
+    order = order or ShuffledOrder(len(source), seed)
     loading = loading or Loading()
     loader = TrainingLoader(source, decoder, rows, order, Threads(loading.threads))
     return Batches(loader, len(source), _ENDLESS, start, loading)

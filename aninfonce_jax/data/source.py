@@ -118,6 +118,15 @@ def factors_of(source: ImageSource) -> np.ndarray | None:
     return found
 
 
+def groups_of(source: ImageSource) -> np.ndarray:
+    """Returns which examples may be views of each other, int [examples]: those of a class.
+
+    Of a source that can't tell the classes without reading its images, all of them.
+    """
+    found: np.ndarray | None = getattr(source, "labels", None)
+    return np.zeros(len(source), np.int64) if found is None else found
+
+
 def fingerprint_of(source: ImageSource) -> str:
     """Returns what tells a source from others: its size, and a digest of classes and examples.
 

@@ -19,9 +19,14 @@ def as_array(x: Any, what: str = "X") -> np.ndarray:
             f"{what} is a sparse matrix, and dense rows are needed; use X.toarray(), or project "
             "them first"
         )
-    array = x if isinstance(x, np.ndarray) else np.asarray(x)
-    if array.dtype.kind == "O":
-        array = array.astype(np.float64)  # says itself what it can't convert
+    try:
+        array = x if isinstance(x, np.ndarray) else np.asarray(x)
+        if array.dtype.kind == "O":
+            array = array.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise type(error)(
+            f"{what} must be an array [n, ...] of real numbers, of rows that are all alike: {error}"
+        ) from error
     if array.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: {what} must hold real numbers")
     if array.dtype.kind not in "fiub":

@@ -43,10 +43,12 @@ def describe(params: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
     """
     rows = row_spec(prepared)
     names = prepared.names
+    objective = parts.make_objective(params["objective"])
+    objective = objective.for_run(prepared.source, prepared.encoder)
     return {
         "dim": int(params["dim"]),
         "encoder": _name(params["encoder"]),
-        "objective": parts.describe_objective(parts.make_objective(params["objective"])) or GIVEN,
+        "objective": parts.describe_objective(objective) or GIVEN,
         "optimizer": _name(params["optimizer"]),
         "learning_rate": params["learning_rate"],
         "shape": list(rows.shape),

@@ -26,13 +26,14 @@ from aninfonce_jax.estimator.model import TrainedModel
 from aninfonce_jax.estimator.prepare import Prepared, as_source, prepare, row_spec
 from aninfonce_jax.estimator.saved import write_model
 from aninfonce_jax.estimator.scoring import loss_of
-from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes
+from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes, is_number
 from aninfonce_jax.estimator.training import ContinuedExperiment, Start, snapshot_tree
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.runs import train
 from aninfonce_jax.scores import registry
 from aninfonce_jax.training.experiment import Experiment
+from aninfonce_jax.training.session import DivergedError
 from aninfonce_jax.training.trained import best_weights
 from aninfonce_jax.types import Weights
 
@@ -194,6 +195,11 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         where they are fewer.
         """
         self._require_fitted()
+        if not self.model_.objective.tells_of_others:
+            raise ValueError(
+                f"{type(self.model_.objective).__name__} has no loss on pairs that it was not "
+                "trained on; score its embeddings instead"
+            )
         source = as_source(X, y, self.pairs)
         self._check_like_before(tuple(source.example().shape[1:]))
         return -loss_of(self.model_, source, self.batch_size_, self._seed())
@@ -290,6 +296,8 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _prepare(self, X: Any, y: Any, *, is_partial: bool = False) -> Prepared:
         if not hasattr(self.dim, "__index__") or isinstance(self.dim, bool) or self.dim < 1:
             raise ValueError(f"dim must be a whole number, at least 1, got {self.dim!r}")
+        # Pairs are set aside to be scored by their loss.
+        sets_aside = not is_partial and parts.make_objective(self.objective).tells_of_others
         return prepare(
             as_source(X, y, self.pairs),
             names=feature_names(X),
@@ -300,7 +308,7 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 pairs,
                 batch_size=self.batch_size,
                 steps=1 if is_partial else self.steps,
-                held_out=0.0 if is_partial else self.held_out,
+                held_out=self.held_out if sets_aside else 0.0,
                 devices=jax.local_device_count(),
             ),
         )
@@ -310,7 +318,7 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     ) -> Experiment:
         sizes, seed = prepared.sizes, self._seed()
         steps = prepared.passes if is_partial else sizes.steps
-        if not 0 <= self.ema_decay < 1:
+        if not is_number(self.ema_decay) or not 0 <= self.ema_decay < 1:
             raise ValueError(f"ema_decay must be from 0 to below 1, got {self.ema_decay!r}")
         every = steps if is_partial else min(sizes.every, steps)
         return ContinuedExperiment(
@@ -365,7 +373,14 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             yield workdir_lib.locate(self.workdir)
             return
         with tempfile.TemporaryDirectory(prefix="aninfonce_jax-") as name:
-            yield Path(name)
+            try:
+                yield Path(name)
+            except DivergedError as error:
+                # What it says is saved goes with the folder.
+                raise DivergedError(
+                    "loss or gradient was not finite; pass a lower learning_rate, or check the "
+                    "range of the observations"
+                ) from error
 
     def _set_fitted(
         self,

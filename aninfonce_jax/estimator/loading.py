@@ -68,10 +68,20 @@ def load(
     folder = workdir_lib.locate(path)
     form = find_form(folder) if isinstance(folder, Path) else None
     if isinstance(folder, Path) and form is not None:
-        return _load_saved(folder, form, given)
+        try:
+            return _load_saved(folder, form, given)
+        except (AttributeError, KeyError, TypeError) as error:
+            if any(part is not None for part in given.values()):  # perhaps their mistake
+                raise
+            raise ModelError(
+                f"{folder / form.model_file} is damaged, or of another version "
+                f"({type(error).__name__}: {error}); save the model again"
+            ) from error
     if workdir_lib.has_config(folder):
         return _load_workdir(folder, given)
     problem = "holds no model" if folder.exists() else "does not exist"
+    if folder.is_file():
+        problem = "is a file, and a model is a folder"
     if folder.is_dir():
         below = sorted(path.name for path in folder.iterdir() if workdir_lib.has_config(path))
         if below:

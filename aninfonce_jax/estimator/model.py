@@ -56,7 +56,10 @@ class RowSpec:
             decoder = Decoder(self.shape[0], channels=self.shape[-1])
             given = np.stack([decoder(np.asarray(row)) for row in rows])
         else:
-            given = np.asarray(rows)
+            try:
+                given = np.asarray(rows)
+            except ValueError as error:
+                raise RowsError(f"rows must all have shape {self.shape}: {error}") from error
         if given.shape[1:] != self.shape:
             raise RowsError(
                 f"rows of shape {self.shape} are expected, as the model was trained on, got "
@@ -146,6 +149,8 @@ class TrainedModel:
         Raises:
           RowsError: it holds other observations than the model was trained on, or NaN.
         """
+        if not hasattr(x, "__len__") or not hasattr(x, "__getitem__"):
+            raise RowsError(f"rows of shape {self.rows.shape} are expected, got {x!r}")
         out = np.empty((len(x), self.dim), np.float32)
         start = 0
         for embeddings in self.transform_batches(x):

@@ -8,13 +8,24 @@ import flax.linen as nn
 import jax.numpy as jnp
 import optax
 
+from aninfonce_jax.estimator.saved import ModelError
+from aninfonce_jax.estimator.sizes import is_number
 from aninfonce_jax.models.conv1d import Conv1D
 from aninfonce_jax.models.encoder import Encoder, LinenEncoder, as_encoder, embedding_dim
 from aninfonce_jax.models.heads import OutputNormalization
 from aninfonce_jax.models.mlp import MLP
 from aninfonce_jax.models.resnet import LAYERS, ProjectedResNet, Projector, ResNet
-from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
-from aninfonce_jax.objectives.objective import Objective
+from aninfonce_jax.objectives import (
+    AnInfoNCE,
+    AugSelf,
+    Diet,
+    InfoNCE,
+    LpLoss,
+    Objective,
+    SIGReg,
+    TriCL,
+    VICReg,
+)
 from aninfonce_jax.training.optimizer import make_optimizer
 from aninfonce_jax.types import Array
 
@@ -26,6 +37,8 @@ OBJECTIVES: dict[str, Objective] = {
     "infonce": InfoNCE(negatives="both", train_temperature=True),
     "lp": LpLoss(),
 }
+# What is written of a model with one of these says all of it.
+_WRITTEN = (AnInfoNCE, InfoNCE, LpLoss, TriCL, VICReg, SIGReg, AugSelf, Diet)
 OPTIMIZERS = {"muon": 5e-3, "adam": 1e-3, "adamw": 1e-3}
 
 # Hidden layers of an MLP, and the range of their width: wide enough to begin as a linear map that
@@ -144,6 +157,10 @@ def make_updates(
         raise ValueError(
             f"optimizer must be one of {', '.join(OPTIMIZERS)}, or one of optax, got {given!r}"
         )
+    if learning_rate is not None and not (
+        is_number(learning_rate) and 0 < learning_rate < math.inf
+    ):
+        raise ValueError(f"learning_rate must be a number above 0, got {learning_rate!r}")
     return make_optimizer(
         given,  # type: ignore[arg-type]
         steps=steps,
@@ -157,15 +174,27 @@ def make_updates(
 
 def describe_objective(objective: Objective) -> dict[str, Any] | None:
     """Returns one of our objectives as JSON holds it; None of any other."""
-    if type(objective) not in (AnInfoNCE, InfoNCE, LpLoss):
+    if type(objective) not in _WRITTEN:
         return None
     assert dataclasses.is_dataclass(objective)
     return {"kind": type(objective).__name__, **dataclasses.asdict(objective)}
 
 
 def read_objective(described: dict[str, Any]) -> Objective:
-    """Undoes `describe_objective`."""
-    classes = {known.__name__: known for known in (AnInfoNCE, InfoNCE, LpLoss)}
-    settings = dict(described)
-    made: Objective = classes[settings.pop("kind")](**settings)
+    """Undoes `describe_objective`.
+
+    Raises:
+      ModelError: it is one of a later version.
+    """
+    classes = {known.__name__: known for known in _WRITTEN}
+    settings: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in described.items()
+    }
+    kind = settings.pop("kind")
+    if kind not in classes:
+        raise ModelError(
+            f"the model was trained by {kind}, which this version does not know; update the package"
+        )
+    made: Objective = classes[kind](**settings)
     return made

@@ -91,6 +91,8 @@ def _by_rule(rule: Any, X: Any, y: Any) -> Source:
     if len(given) < 2 and not is_sessions:
         raise ValueError("n_samples=1 is too few to make pairs of: at least 2 rows are needed")
     takes = inspect.signature(rule).parameters
+    if not takes:
+        raise TypeError(f"pairs must be a function of X that makes pairs of it, got {rule!r}")
     if "labels" in takes:
         if y is None:
             raise ValueError(

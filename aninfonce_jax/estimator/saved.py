@@ -28,7 +28,8 @@ MODEL_FILE = "model.json"
 WEIGHTS_FILE = "weights.npz"
 HUB_MODEL_FILE = "config.json"
 HUB_WEIGHTS_FILE = "model.safetensors"
-# Of what is written here. One that adds to it what an older version would not miss keeps it.
+# The version of what is written here. It stays when something is added that older versions of
+# the package can do without.
 FORMAT = 1
 # Far above what a model has of either.
 _JSON_BYTES = 2**28
@@ -131,7 +132,12 @@ def written_whole(
             f"{folder} holds {'an' if what[0] in 'aeiou' else 'a'} {what} already; choose another "
             "name, or replace it with overwrite=True"
         )
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise FileExistsError(
+            f"{folder.parent} is no folder, and {folder} can't be in it; choose another name"
+        ) from error
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".saving-") as name:
         partial = Path(name) / "model"
         partial.mkdir()

@@ -7,7 +7,7 @@ import numpy as np
 
 from aninfonce_jax import rng
 from aninfonce_jax.estimator.model import TrainedModel
-from aninfonce_jax.models.encoder import PARAMS, embed
+from aninfonce_jax.models.encoder import PARAMS, EvaluationPass
 from aninfonce_jax.placement import Placement, Rows
 from aninfonce_jax.sources.source import Source, as_feed
 from aninfonce_jax.types import Array, PyTree, Weights
@@ -38,7 +38,7 @@ def loss_of(model: TrainedModel, source: Source, batch_size: int, seed: int) -> 
         variables = {PARAMS: weights.params["encoder"], **weights.model_state}
         value, _ = model.objective(
             weights.params["objective"],
-            lambda observations: embed(model.encoder, variables, observations),
+            EvaluationPass(model.encoder, variables),
             source.pairs(key, fed, size),
             key,
             placement,

@@ -1,6 +1,7 @@
 """How large a batch, how many steps and how many pairs held out: by how many pairs there are."""
 
 import dataclasses
+import numbers
 
 # Largest batch that is chosen, and how many such a data set should hold.
 _BATCH = 512
@@ -61,7 +62,7 @@ def choose_sizes(
     """
     _check("batch_size", batch_size, 2)
     _check("steps", steps, 1)
-    if not 0 <= held_out <= 0.5:
+    if not is_number(held_out) or not 0 <= held_out <= 0.5:
         raise ValueError(f"held_out must be a share from 0 to 0.5, got {held_out!r}")
     if pairs is not None and pairs < 2:
         raise ValueError(
@@ -90,6 +91,11 @@ def choose_sizes(
         every=max(1, last // _EVALUATIONS),
         held_out_batches=max(1, min(_HELD_OUT_BATCHES, aside // size)),
     )
+
+
+def is_number(value: object) -> bool:
+    """Whether an argument is a real number."""
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
 
 
 def _check(name: str, value: object, least: int) -> None:

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from aninfonce_jax.training.experiment import Experiment
-from aninfonce_jax.training.saved_trees import as_target, snapshot
+from aninfonce_jax.training.saved_trees import as_target, layout_of, snapshot
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import PyTree, Weights
 
@@ -35,6 +35,7 @@ class ContinuedExperiment(Experiment):
         state = super().init_state()
         if self.start is None:
             return state
+        self._check_start(self.start, state)
         weights: Weights = jax.tree.map(as_target, self.start.weights, state.weights)
         opt_state = state.opt_state
         if self.start.opt_state is not None:
@@ -47,6 +48,17 @@ class ContinuedExperiment(Experiment):
             opt_state=opt_state,
             average=average,
         )
+
+    def _check_start(self, start: Start, state: TrainState) -> None:
+        """Raises ValueError if the objective has other parameters than it had."""
+        has, wants = (layout_of(x.params["objective"]) for x in (start.weights, state.weights))
+        for name in {**has, **wants}:
+            if has.get(name) != wants.get(name):
+                raise ValueError(
+                    f"{type(self.objective).__name__} can't go on from where it is: it has "
+                    f"{has.get(name, 'nothing')} at {name}, and these pairs ask for "
+                    f"{wants.get(name, 'nothing')}; pass as many as before, or fit a new model"
+                )
 
 
 def snapshot_tree(tree: PyTree) -> PyTree:

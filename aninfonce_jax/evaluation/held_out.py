@@ -1,7 +1,8 @@
-"""The loss on pairs that training does not see, and that of a perfect encoder on the same."""
+"""Pairs that training does not see: their loss, that of a perfect encoder, how alike they are."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +11,14 @@ import numpy as np
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.scores import intervals, monitors, registry
+from aninfonce_jax.scores import intervals, monitors, overlap, registry
 from aninfonce_jax.sources.source import Source, as_feed
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
 
 _STREAM = "held-out loss"
+# Pairs of a batch whose similarities are counted, each with all the others.
+_COUNTED = 512
 
 
 class HeldOutPairs:
@@ -31,7 +34,7 @@ class HeldOutPairs:
         self._placement = placement
         self._source: Source | None = experiment.source.held_out(experiment.batch_size)
         self._root = rng.stream(experiment.seed, _STREAM)
-        self._losses = self._over_batches(self._loss)
+        self._scored = self._over_batches(self._score)
         self._embed = jax.jit(self._embedded)
         self._floors: np.ndarray | None = None
         self.unreadable: set[str] = set()
@@ -42,11 +45,17 @@ class HeldOutPairs:
         return self._source is not None
 
     def losses(self, weights: Weights, *, full: bool) -> Findings:
-        """Returns the held-out loss and its floor, with intervals over batches."""
+        """Returns the held-out loss, its floor, and how far positives and negatives overlap.
+
+        All have intervals over batches.
+        """
         del full
-        if self._source is None:
+        if self._source is None or not self._experiment.objective.tells_of_others:
             return Findings({registry.LOSS.key: float("nan")})
-        return loss_findings(self._losses(weights), self._perfect_losses())
+        losses, counts = self._scored(weights)
+        findings = loss_findings(losses, self._perfect_losses())
+        findings.add(overlap_findings(counts))
+        return findings
 
     def collapse(self, weights: Weights, *, full: bool) -> Findings:
         """Returns how far the embeddings of one batch have collapsed."""
@@ -68,8 +77,18 @@ class HeldOutPairs:
                 self._floors = perfect(Weights({}, {}))
         return self._floors
 
-    def _loss(self, weights: Weights, pairs: Pairs, key: Array) -> Array:
-        return self._experiment.loss(weights, pairs, key, self._placement)
+    def _score(self, weights: Weights, pairs: Pairs, key: Array) -> tuple[Array, dict[str, Array]]:
+        """Returns the loss of a batch, and histograms of its similarities."""
+        loss = self._experiment.loss(weights, pairs, key, self._placement)
+        views = [x[:_COUNTED] for x in (pairs.view1, pairs.view2)]
+        embeddings = [
+            self._experiment.objective.compared(self._experiment.embed(weights, x)) for x in views
+        ]
+        counts = {registry.OF_EMBEDDINGS: overlap.count_similarities(*embeddings)}
+        if pairs.latents1 is not None and pairs.latents2 is not None:
+            latents = [x[:_COUNTED] for x in (pairs.latents1, pairs.latents2)]
+            counts[registry.OF_LATENTS] = overlap.count_similarities(*latents)
+        return loss, counts
 
     def _pairs(self, key: Array, fed: PyTree) -> Pairs:
         assert self._source is not None
@@ -83,14 +102,14 @@ class HeldOutPairs:
         return self._experiment.objective.compared(embeddings)
 
     def _over_batches(
-        self, loss: Callable[[Weights, Pairs, Array], Array]
-    ) -> Callable[[Weights], np.ndarray]:
-        """Returns a function to `loss` of every batch set aside, [batches]."""
+        self, score: Callable[[Weights, Pairs, Array], PyTree]
+    ) -> Callable[[Weights], Any]:
+        """Returns a function that computes `score` on every batch set aside, [batches, ...]."""
         batches, root = self._experiment.evaluation.held_out_batches, self._root
 
-        def one(weights: Weights, index: Array | int, fed: PyTree) -> Array:
+        def one(weights: Weights, index: Array | int, fed: PyTree) -> PyTree:
             key = rng.at_step(root, index)
-            return loss(weights, self._pairs(key, fed), key)
+            return score(weights, self._pairs(key, fed), key)
 
         if self._source is not None and self._source.fed(self._experiment.batch_size) is None:
             mapped = jax.jit(
@@ -98,14 +117,16 @@ class HeldOutPairs:
                     lambda index: one(weights, index, None), jnp.arange(batches)
                 )
             )
-            return lambda weights: np.asarray(self._placement.fetch(mapped(weights)), np.float64)
+            return lambda weights: jax.tree.map(np.float64, self._placement.fetch(mapped(weights)))
         compiled = jax.jit(one)
-        return lambda weights: np.asarray(
-            self._placement.fetch(
-                [compiled(weights, i, fed) for i, fed in enumerate(self._batches(batches))]
-            ),
-            np.float64,
-        )
+
+        def over_fed(weights: Weights) -> Any:
+            found = [compiled(weights, i, fed) for i, fed in enumerate(self._batches(batches))]
+            return jax.tree.map(
+                lambda *own: np.float64(np.stack(own)), *self._placement.fetch(found)
+            )
+
+        return over_fed
 
     def _batches(self, count: int) -> Iterator[PyTree]:
         assert self._source is not None
@@ -159,6 +180,26 @@ def loss_findings(losses: np.ndarray, floors: np.ndarray | None) -> Findings:
         {name: float(np.mean(values)) for name, values in parts.items()},
         {name: intervals.mean_interval(values) for name, values in parts.items()},
     )
+
+
+def overlap_findings(counts: Mapping[str, np.ndarray]) -> Findings:
+    """Returns how far similarities of positives and negatives overlap, and their histograms.
+
+    Args:
+      counts: of each batch, [batches, 2, bins], as `overlap.count_similarities` returns them;
+        of the embeddings and, where they are known, of the true latents.
+    """
+    findings = Findings({registry.SIMILARITIES: {}})
+    for name, own in counts.items():
+        value, interval = overlap.overlap(own)
+        if np.isnan(value):  # of pairs that are not finite, or only one
+            continue
+        key = registry.OVERLAPS[name].key
+        findings.scores[key], findings.intervals[key] = value, interval
+        total = own.sum(axis=0)
+        shares = total / total.sum(axis=1, keepdims=True)
+        findings.scores[registry.SIMILARITIES][name] = shares.tolist()
+    return findings
 
 
 def collapse_findings(by_layer: dict[str, np.ndarray], embedding: str) -> Findings:

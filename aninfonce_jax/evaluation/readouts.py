@@ -129,8 +129,11 @@ class Readouts:
         bank: dict[str, probes.Labelled],
         queries: dict[str, probes.Labelled],
     ) -> Findings:
-        """Returns what every evaluation says of the classes: of the first layer."""
-        first = self._layers[0]
+        """Returns what every evaluation says of the classes: of the first layer.
+
+        Where the last one was read out as well, that is said of it too.
+        """
+        first, last = self._layers[0], self._layers[-1]
         nearest = monitors.knn_accuracy(
             bank[first],
             queries[first],
@@ -138,7 +141,7 @@ class Readouts:
             neighbours=self._settings.neighbours,
         )
         count = len(np.asarray(queries[first].labels))
-        return Findings(
+        findings = Findings(
             {
                 registry.CHANCE: 1 / self._classes,
                 registry.PROBE_ACCURACY.key: classes.scores[first],
@@ -149,6 +152,11 @@ class Readouts:
                 registry.KNN_ACCURACY.key: intervals.wilson(nearest, count),
             },
         )
+        if last in classes.scores:
+            key = registry.PROBE_ACCURACY_LAST.key
+            findings.scores[key] = classes.scores[last]
+            findings.intervals[key] = classes.intervals[last]
+        return findings
 
     def _intervention_readouts(
         self, weights: Weights, classes: Findings, interventions: Interventions
@@ -195,6 +203,12 @@ class Readouts:
                 registry.STRENGTHS: _nested(strengths, lambda probe: probe.interval),
             },
         )
+        for watched, layer in (
+            (registry.OPERATION_ACCURACY, layers[0]),
+            (registry.OPERATION_ACCURACY_LAST, layers[-1]),
+        ):
+            for found in (findings.scores, findings.intervals):
+                found[watched.key] = found[registry.READOUTS][layer][registry.AVERAGE]
         for layer in classes.scores:
             findings.scores[registry.READOUTS][layer][registry.CLASSES] = classes.scores[layer]
             own = findings.intervals[registry.READOUTS][layer]

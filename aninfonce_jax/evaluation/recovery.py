@@ -3,6 +3,7 @@
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax import rng
@@ -15,6 +16,7 @@ from aninfonce_jax.scores import (
     identifiability,
     intervals,
     registry,
+    retrieval,
 )
 from aninfonce_jax.sources.source import Latents
 from aninfonce_jax.training.experiment import Experiment
@@ -38,6 +40,8 @@ def make_recovery(experiment: Experiment, placement: Placement, known: Latents) 
         findings = recovery_findings(true_latents, features, known.concentration)
         if full:
             findings.add(nonlinear_findings(true_latents, features))
+            compared = experiment.objective.compared(jnp.asarray(features))
+            findings.add(retrieval_findings(true_latents, compared, known.concentration))
         if known.concentration is not None:
             objective = experiment.objective
             learned = objective.concentration(weights.params["objective"], features.shape[1])
@@ -100,6 +104,28 @@ def nonlinear_findings(latents: np.ndarray, features: np.ndarray) -> Findings:
     found = explicitness.explicitness(latents, features, readout="kernel")
     key = registry.R2_KERNEL.key
     return Findings({key: found.value}, {key: found.interval})
+
+
+def retrieval_findings(
+    latents: np.ndarray, features: Array | np.ndarray, truth: np.ndarray | None
+) -> Findings:
+    """Returns how near in the true factors, and in those of style, what is retrieved is.
+
+    Args:
+      latents: true factors [samples, dim].
+      features: embeddings as the objective compares them, [samples, features].
+      truth: the true Λ [dim], which tells the style; None: nothing does.
+    """
+    wanted: dict[str, np.ndarray | None] = {registry.RETRIEVAL.key: None}
+    if truth is not None and not (content := concentration.content_mask(truth)).all():
+        wanted[registry.RETRIEVAL_STYLE.key] = ~content
+    found = {
+        key: retrieval.retrieval(latents, features, factors) for key, factors in wanted.items()
+    }
+    return Findings(
+        {key: value for key, (value, _) in found.items()},
+        {key: interval for key, (_, interval) in found.items()},
+    )
 
 
 def map_scores(

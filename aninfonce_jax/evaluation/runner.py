@@ -19,6 +19,7 @@ from aninfonce_jax.evaluation.members import learned_by_members, member_scores
 from aninfonce_jax.evaluation.readouts import Readouts
 from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.evaluation.samples import Samples
+from aninfonce_jax.evaluation.shifted import make_shifted
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health, registry
@@ -53,6 +54,8 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
         parts.append(readouts)
     if known.latents is not None:
         parts.append(make_recovery(experiment, placement, known.latents))
+        if known.latents.draw_shifted is not None:
+            parts.append(make_shifted(experiment, placement, known.latents))
     if known.latents is None and known.examples is None:
         parts.append(held_out.collapse)
     parts.append(Samples(experiment.source))

@@ -75,7 +75,7 @@ class Pairing(NamedTuple):
         for keys in self.keys:
             if keys.known.real is not None or keys.left_out is None:
                 return None
-            # Where an anchor sees some sets only, all anchors see as many keys.
+            # An anchor may see only some of the sets; every anchor sees the same number of keys.
             if not keys.seen_by.start:
                 total += self.devices * keys.vectors.shape[0] - keys.left_out
         return total

@@ -267,8 +267,8 @@ def _choose_contrast(problem: Problem, settings: Settings, keys: _Keys, tile: _T
     if not problem.each_other:
         return "bank" if alone and tile != "dense" else "given keys"
     if alone and settings.strategy == "dense":
-        # Quicker by one product are the scores of points with each other, but they hold two
-        # matrices of scores, and "dense" promises one.
+        # Scores of points with each other take one product less, but hold two matrices of
+        # scores, and "dense" promises one.
         return "given keys"
     return "each other, halved" if alone and tile == "chunked" else "each other"
 

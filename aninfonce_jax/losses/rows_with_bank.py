@@ -24,7 +24,7 @@ from aninfonce_jax.losses.reductions import Partial
 from aninfonce_jax.losses.tiles import Points, Rows
 from aninfonce_jax.types import Array, PyTree
 
-# Of raw rows and parameters.
+# Makes points of raw rows and parameters.
 Prepare = Callable[[Array, PyTree], Points]
 
 _SLAB = 1024

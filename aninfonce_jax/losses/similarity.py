@@ -234,7 +234,7 @@ def _factors(
 
 def _root(x: Array) -> Array:
     """Returns √x, such that √x √x has the derivative 1 even where x is as small as zero."""
-    # Less is zero to a TPU.
+    # A TPU takes smaller numbers for zero.
     smallest = jnp.where((x >= 0) & (x < _SMALLEST_ROOTED), _SMALLEST_ROOTED, x)
     return jnp.sqrt(x + lax.stop_gradient(smallest - x))
 
@@ -295,7 +295,7 @@ def _unit_keys(keys: Array, parameters: tuple[Array, Array]) -> Points:
 
 def _missing_length(x: Array) -> Array:
     """Returns ½ |x|² - ½ [rows] of rows from `unit_norm`: 0, and -½ where a row is zero."""
-    # Of the others it would be nothing but rounding.
+    # Rows of length one are left out: what they miss is nothing but rounding.
     zero = jnp.all(x == 0, axis=-1)
     return jnp.where(zero, 0.5 * jnp.sum(x * x, axis=-1) - 0.5, 0)
 

@@ -8,7 +8,7 @@ from aninfonce_jax.losses import checks, similarity
 from aninfonce_jax.losses.plan import AxisName
 from aninfonce_jax.types import Array
 
-# Of exp(-t ‖a - b‖²): at two, points feel all others of the sphere, not only the nearest.
+# The t of exp(-t ‖a - b‖²). At two, a point feels all others on the sphere, not only the nearest.
 _SHARPNESS = 2.0
 
 

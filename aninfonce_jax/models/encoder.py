@@ -12,11 +12,13 @@ at what lies before the embedding.
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import flax.linen as nn
 import jax
+import jax.numpy as jnp
 from flax import nnx
 
 from aninfonce_jax.types import Array, PyTree
@@ -63,24 +65,59 @@ class Encoder(Protocol):
         ...
 
 
+class EvaluationPass:
+    """Encodes as in evaluation.
+
+    Args:
+      encoder: of the observations.
+      variables: by collection.
+    """
+
+    def __init__(self, encoder: Encoder, variables: Mapping[str, PyTree]) -> None:
+        self._encoder, self._variables = encoder, variables
+
+    def __call__(self, observations: Array) -> Array:
+        """Returns embeddings [batch, dim]."""
+        return self.layers(observations)[self._encoder.layers[-1]]
+
+    def layers(self, observations: Array) -> Layers:
+        """Returns every layer by its name, [batch, features] each."""
+        return self._encoder.apply(self._variables, observations, train=False)[0]
+
+
 def embed(encoder: Encoder, variables: Mapping[str, PyTree], observations: Array) -> Array:
     """Returns embeddings [batch, dim], as in evaluation."""
-    return encoder.apply(variables, observations, train=False)[0][encoder.layers[-1]]
+    return EvaluationPass(encoder, variables)(observations)
 
 
-def embedding_dim(encoder: Encoder, example: Array) -> int:
-    """Returns the dimension of the embeddings, without computing any."""
+def layer_widths(encoder: Encoder, example: Array) -> dict[str, int]:
+    """Returns how many features each layer has, from early to late, without computing any.
 
-    def shape_of(observations: Array) -> Array:
-        return embed(encoder, encoder.init(jax.random.key(0), observations), observations)
+    Raises:
+      ValueError: embeddings are not [batch, dim].
+    """
 
-    shape = jax.eval_shape(shape_of, example).shape
+    def layers(observations: Array) -> Layers:
+        variables = encoder.init(jax.random.key(0), observations)
+        return EvaluationPass(encoder, variables).layers(observations)
+
+    found = jax.eval_shape(layers, example)
+    shape, dtype = found[encoder.layers[-1]].shape, found[encoder.layers[-1]].dtype
     if len(shape) != 2:
         raise ValueError(
             f"an encoder must return embeddings [batch, dim], got shape {shape} for observations "
             f"of shape {example.shape}; flatten or pool its output"
         )
-    return int(shape[1])
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(
+            f"an encoder must return embeddings in floating point, to be trained, got {dtype}"
+        )
+    return {name: math.prod(found[name].shape[1:]) for name in encoder.layers}
+
+
+def embedding_dim(encoder: Encoder, example: Array) -> int:
+    """Returns the dimension of the embeddings, without computing any."""
+    return layer_widths(encoder, example)[encoder.layers[-1]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +267,7 @@ class FunctionEncoder:
 
 
 def _is_key(leaf: Array) -> bool:
-    return bool(jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key))
+    return bool(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key))
 
 
 def _with_noise(state: PyTree, key: Array) -> PyTree:
@@ -285,6 +322,11 @@ def _named(out: Any, layers: tuple[str, ...]) -> Layers:
             raise TypeError(
                 f"the encoder must return a mapping with the layers {', '.join(layers)}, got "
                 f"{type(out).__name__}"
+            )
+        if not hasattr(out, "shape"):
+            raise TypeError(
+                f"the encoder must return an array, embeddings [batch, dim], got "
+                f"{type(out).__name__}; return them alone"
             )
         return {layers[0]: out}
     missing = [name for name in layers if name not in out]

@@ -4,6 +4,7 @@ A positive parameter lives unconstrained among the params, so that optimiser, av
 checkpoints need no special case, and is turned into natural units where it is used.
 """
 
+from collections.abc import Mapping
 from typing import Literal
 
 import flax.linen as nn
@@ -14,6 +15,8 @@ from aninfonce_jax.types import Array
 
 # Where a rotation lives among the params.
 ROTATION = "rotation"
+# Where a network of an objective lives among its params: it is trained at the encoder's rate.
+HEAD = "head"
 
 Transform = Literal["softplus", "exp"]
 Output = Literal["sphere", "learnable_sphere", "box", "learnable_box", "none"]
@@ -79,3 +82,26 @@ class OutputNormalization(nn.Module):
             return raw * (self.radius * scale * jax.lax.rsqrt(jnp.maximum(squared, 1e-24)))
         centre, half = (self.high + self.low) / 2, (self.high - self.low) / 2
         return centre + half * scale * jnp.tanh(raw)
+
+
+class DifferenceHeads(nn.Module):
+    """Predicts how two things that were done to an example differ, from features of both.
+
+    Attributes:
+      outputs: name -> how many numbers are predicted of it, by a network of its own.
+      width: of its two hidden layers.
+    """
+
+    outputs: Mapping[str, int]
+    width: int
+
+    @nn.compact
+    def __call__(self, features1: Array, features2: Array) -> dict[str, Array]:
+        """Maps features [batch, features] of both to predictions [batch, outputs] by name."""
+        both = jnp.concatenate([features1, features2], axis=-1)
+        return {name: self._predict(name, count, both) for name, count in self.outputs.items()}
+
+    def _predict(self, name: str, count: int, x: Array) -> Array:
+        for place in (1, 2):
+            x = nn.relu(nn.Dense(self.width, name=f"{name}_hidden{place}")(x))
+        return nn.Dense(count, name=f"{name}_out")(x)

@@ -1,6 +1,8 @@
 """What is minimised."""
 
+from aninfonce_jax.objectives.augself import AugSelf
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE, LpLoss
+from aninfonce_jax.objectives.diet import Diet
 from aninfonce_jax.objectives.elbo import Elbo
 from aninfonce_jax.objectives.ensemble import Ensemble
 from aninfonce_jax.objectives.hard_negatives import HardNegatives
@@ -12,6 +14,8 @@ from aninfonce_jax.objectives.vicreg import VICReg
 
 __all__ = [
     "AnInfoNCE",
+    "AugSelf",
+    "Diet",
     "Elbo",
     "Ensemble",
     "HardNegatives",

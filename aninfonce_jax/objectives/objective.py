@@ -7,22 +7,67 @@ a function that encodes, and so may encode as many views as it wants.
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from aninfonce_jax.models.encoder import Encoder, Layers
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.sources.source import Latents, PowerScore
+from aninfonce_jax.sources.source import Latents, PowerScore, Source
 from aninfonce_jax.types import Array, Pairs, Params
 
 Metrics = Mapping[str, Array]
-# Observations [batch, ...] -> embeddings [batch, dim]: micro-batched, distributed, and in
-# training with the encoder's state carried along from call to call.
-Encode = Callable[[Array], Array]
+
+
+class NeedsError(ValueError):
+    """A source does not tell what an objective needs; its message is one line for the user."""
+
+
+class Encode(Protocol):
+    """Observations [batch, ...] -> embeddings [batch, dim].
+
+    Micro-batched, distributed, and in training with the encoder's state carried along from call
+    to call.
+    """
+
+    def __call__(self, observations: Array, /) -> Array:
+        """Returns embeddings [batch, dim]."""
+        ...
+
+    def layers(self, observations: Array, /) -> Layers:
+        """Returns every layer of the encoder by its name, from early to late: embeddings last."""
+        ...
 
 
 class Objective(abc.ABC):
     """What is minimised, with what of it is trained."""
+
+    def for_run(self, source: Source, encoder: Encoder) -> "Objective":
+        """Returns the objective as a run has it: itself, unless more than `dim` sizes its params.
+
+        Args:
+          source: of the run; only shapes of pairs may be asked for.
+          encoder: of the run.
+
+        Raises:
+          NeedsError: as `check`.
+        """
+        del source, encoder
+        return self
+
+    def check(self, source: Source) -> None:
+        """Raises NeedsError if a source does not tell what the objective needs of its pairs.
+
+        Asked before anything is compiled.
+        """
+        del source
+
+    @property
+    def tells_of_others(self) -> bool:
+        """Whether the loss has a meaning for pairs that training does not see."""
+        return True
 
     def init(self, key: Array, dim: int) -> Params:
         """Returns the objective's own parameters for embeddings [batch, dim]."""
@@ -141,3 +186,9 @@ def split_views(embeddings: Array) -> tuple[Array, Array]:
     """Undoes `join_views` for embeddings [2 * batch, dim]."""
     views = embeddings.reshape(-1, 2, embeddings.shape[-1])
     return views[:, 0], views[:, 1]
+
+
+def pair_shapes(source: Source) -> Pairs:
+    """Returns shapes of the pairs of a source, None where it does not know; nothing is computed."""
+    fed = source.fed(2)
+    return jax.eval_shape(lambda key, fed: source.pairs(key, fed, 2), jax.random.key(0), fed)

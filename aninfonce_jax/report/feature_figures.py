@@ -14,6 +14,7 @@ from aninfonce_jax.report.figures import (
     Drawn,
     draw_curves,
     finite,
+    percent_axis,
     point_marker,
     say_nothing_recorded,
 )
@@ -65,6 +66,30 @@ def draw_spread(ax: Axes, profiles: Sequence[Profile]) -> None:
     ax.set_ylim(0, 1.12 * shown.max(initial=1.0))
     if not shown.size:
         say_nothing_recorded(ax, "no data yet")
+
+
+def draw_similarities(ax: Axes, learned: np.ndarray, true: np.ndarray) -> None:
+    """Histograms of the cosines of positives and negatives, those of true latents dashed.
+
+    Args:
+      ax: what to draw on.
+      learned: [2, bins], shares of positives and of negatives; no bins where none are known.
+      true: [2, bins], likewise of the true latents.
+    """
+    for own, is_true in ((learned, False), (true, True)):
+        if not own.size:
+            continue
+        edges = np.linspace(-1, 1, own.shape[1] + 1)
+        for shares, color in zip(own, ("positive", "negative"), strict=True):
+            if is_true:
+                ax.stairs(shares, edges, color=COLORS[color], lw=1.2, ls=DASHED)
+            else:
+                ax.stairs(shares, edges, fill=True, color=COLORS[color], alpha=0.35)
+    ax.set_xlim(-1, 1)
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("cosine similarity")
+    ax.set_ylabel("share")
+    percent_axis(ax, "y")
 
 
 def _draw_sorted(ax: Axes, profiles: Sequence[Profile]) -> None:

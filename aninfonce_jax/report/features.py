@@ -1,8 +1,8 @@
-"""The section of how the outputs are used: collapse, and the learned Λ̂ of every output."""
+"""The section of how the outputs are used: collapse, the learned Λ̂, how alike pairs are."""
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from aninfonce_jax.report.feature_figures import (
     Profile,
     draw_concentrations,
     draw_rank,
+    draw_similarities,
     draw_spread,
 )
 from aninfonce_jax.report.figures import curve_of
@@ -30,6 +31,12 @@ from aninfonce_jax.report.section import Section
 from aninfonce_jax.report.wording import format_of, list_runs
 from aninfonce_jax.scores.registry import (
     CONCENTRATION,
+    MISSING,
+    OF_EMBEDDINGS,
+    OF_LATENTS,
+    OVERLAP,
+    OVERLAP_TRUE,
+    SIMILARITIES,
     SPREAD,
     effective_rank,
     ranked_layers,
@@ -59,6 +66,9 @@ def features_section(page: Comparison, folder: AnyPath) -> Section | None:
         charts.append(_rank_chart(own, layers, folder))
     if spread.entries:
         charts.append(_spread_chart(spread, folder))
+    alike = own.where(lambda run: _similarities(run, OF_EMBEDDINGS).size > 0)
+    if alike.entries:
+        charts.append(_overlap_chart(alike, folder))
     return Section(
         "features",
         own,
@@ -107,6 +117,35 @@ def _spread_chart(own: Comparison, folder: AnyPath) -> Chart:
     return _sorted_chart(
         "spread", "Spread of every output", own, SPREAD, profiles, [], draw_spread, folder
     )
+
+
+def _overlap_chart(own: Comparison, folder: AnyPath) -> Chart:
+    keys = [Key("positives", "positive", "box"), Key("negatives", "negative", "box")]
+    drawings = []
+    for entry in own.entries:
+        learned, true = (_similarities(entry.run, of) for of in (OF_EMBEDDINGS, OF_LATENTS))
+        draw = functools.partial(draw_similarities, learned=learned, true=true)
+        drawings.append(Drawing(entry.label, _overlap_note(entry.run), draw))
+        if true.size and len(keys) == 2:
+            keys.append(Key("true latents", "muted", "dash"))
+    return panel_chart("overlap", "Similarity of positives and negatives", keys, drawings, folder)
+
+
+def _similarities(run: WorkDir, of: str) -> np.ndarray:
+    """[2, bins] shares of positives and of negatives; no bins where they are not known."""
+    found = run.final.get(SIMILARITIES)
+    rows = found.get(of) if isinstance(found, Mapping) else None
+    if not isinstance(rows, list) or len(rows) != 2 or not all(isinstance(x, list) for x in rows):
+        return np.zeros((2, 0))
+    numbers = [np.array([as_number(value) for value in row]) for row in rows]
+    whole = len(numbers[0]) == len(numbers[1]) and np.isfinite(np.concatenate(numbers)).all()
+    return np.stack(numbers) if whole else np.zeros((2, 0))
+
+
+def _overlap_note(run: WorkDir) -> str:
+    note = f"overlap {format_of(run, OVERLAP)}"
+    true = format_of(run, OVERLAP_TRUE)
+    return note if true == MISSING else f"{note}, of the true latents {true}"
 
 
 def _concentration_chart(own: Comparison, folder: AnyPath) -> Chart:

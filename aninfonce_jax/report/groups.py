@@ -24,6 +24,8 @@ OBJECTIVE_NAMES = {
     "tricl": "TriCL",
     "vicreg": "VICReg",
     "sigreg": "LeJEPA",
+    "augself": "AugSelf",
+    "diet": "DIET",
     "hard_negatives": "AnInfoNCE, hard negatives",
 }
 # What has no part in what a run learns.

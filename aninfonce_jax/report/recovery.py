@@ -38,7 +38,9 @@ from aninfonce_jax.scores.registry import (
     R2,
     R2_CONTENT,
     R2_PER_FACTOR,
+    R2_SHIFTED,
     R2_STYLE,
+    RETRIEVAL,
     STEP,
     scores_of,
 )
@@ -59,6 +61,8 @@ def recovery_section(page: Comparison, folder: AnyPath) -> Section | None:
         {
             "dims": " or ".join(str(dim) for dim in sorted({run.dim for run in own.runs})),
             "recovered_r2": RECOVERED_R2,
+            "retrieves": any(run.has(RETRIEVAL.key) for run in own.runs),
+            "is_shifted": any(run.has(R2_SHIFTED.key) for run in own.runs),
         },
     )
 

@@ -32,6 +32,8 @@ _KINDS = {
     "Elbo": "elbo",
     "VICReg": "vicreg",
     "SIGReg": "sigreg",
+    "AugSelf": "augself",
+    "Diet": "diet",
 }
 
 

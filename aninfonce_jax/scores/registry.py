@@ -94,6 +94,8 @@ class Score:
 
 
 _R2, _MCC, _ACCURACY, _RANK = "R² of the factors", "MCC", "class accuracy", "effective rank"
+_OPERATIONS = "augmentations told"
+_OVERLAP = "overlap of positives and negatives"
 
 R2 = Score("r2", _R2, "all", "recovery", better="higher", console="R²", progress="R²")
 R2_CONTENT = Score(
@@ -106,6 +108,14 @@ R2_STYLE = Score(
 )  # fmt: skip
 # By kernel ridge regression: with what of the factors is there but bent.
 R2_KERNEL = Score("r2_kernel", _R2, "kernel ridge", "recovery", better="higher")
+# How near in the true factors what is nearest by its embedding is: 0 as at random, 1 as what the
+# truth would find.
+RETRIEVAL = Score("retrieval", "retrieval", "all", "recovery", better="higher")
+RETRIEVAL_STYLE = Score("retrieval_style", "retrieval", "style", "recovery", better="higher")
+# Of anchors that are distributed in another way than those of training, where there are any; and
+# how often a classifier tells an observation of the ones from one of the others.
+R2_SHIFTED = Score("r2_shifted", "shifted anchors", "R²", "recovery", better="higher")
+SHIFT_ACCURACY = Score("shift_accuracy", "shifted anchors", "told apart", "recovery", PERCENT)
 MCC_PEARSON = Score("mcc_pearson", _MCC, "Pearson", "recovery", better="higher", console="MCC")
 MCC_SPEARMAN = Score("mcc_spearman", _MCC, "Spearman", "recovery", better="higher")
 # Λ̂ is a number of the network's own, not measured on examples: it has no interval.
@@ -119,14 +129,30 @@ PROBE_ACCURACY = Score(
     "probe_accuracy", _ACCURACY, "probe", "training", PERCENT, "higher", "linear\nprobe",
     "probe accuracy",
 )  # fmt: skip
+# Of the last layer, which the objective compares; those above are of the first one.
+PROBE_ACCURACY_LAST = Score(
+    "probe_accuracy_last", _ACCURACY, "probe, last layer", "training", PERCENT, "higher"
+)
+# Whether something was done to an example, on average over what can be done: of both layers.
+OPERATION_ACCURACY = Score(
+    "operation_accuracy", _OPERATIONS, "first layer", "training", PERCENT, "higher"
+)
+OPERATION_ACCURACY_LAST = Score(
+    "operation_accuracy_last", _OPERATIONS, "last layer", "training", PERCENT, "higher"
+)
 LOSS = Score("loss", "loss", "held out", "training", console="loss", progress="loss")
 LOSS_FLOOR = Score("loss_floor", "loss", "floor", "training", console="floor")
 SPREAD_MIN = Score("spread_min", "spread", "smallest", "features")
 SPREAD_MEDIAN = Score("spread_median", "spread", "median", "features")
+# Of the similarities of positives and of negatives: 0 where they are disjoint, 1 where alike.
+OVERLAP = Score("overlap", _OVERLAP, "embeddings", "features")
+OVERLAP_TRUE = Score("overlap_true", _OVERLAP, "true latents", "features")
 
 SCORES = (
-    R2, R2_CONTENT, R2_STYLE, R2_KERNEL, MCC_PEARSON, MCC_SPEARMAN, CONCENTRATION_ERROR,
-    KNN_ACCURACY, PROBE_ACCURACY, LOSS, LOSS_FLOOR, SPREAD_MIN, SPREAD_MEDIAN,
+    R2, R2_CONTENT, R2_STYLE, R2_KERNEL, R2_SHIFTED, SHIFT_ACCURACY, MCC_PEARSON, MCC_SPEARMAN,
+    RETRIEVAL, RETRIEVAL_STYLE, CONCENTRATION_ERROR, KNN_ACCURACY, PROBE_ACCURACY,
+    PROBE_ACCURACY_LAST, OPERATION_ACCURACY, OPERATION_ACCURACY_LAST, LOSS, LOSS_FLOOR, SPREAD_MIN,
+    SPREAD_MEDIAN, OVERLAP, OVERLAP_TRUE,
 )  # fmt: skip
 
 
@@ -167,6 +193,11 @@ PREDICTION = "prediction"  # what their Λ predict of the factors, and whether i
 LOSS_ABOVE_FLOOR = "loss_above_floor"
 CHANCE = "chance"  # the accuracy of guessing a class
 SPREAD = "spread"  # of every output
+# [2, bins], shares of positives and of negatives by their cosine, of the embeddings and, where they
+# are known, of the true latents.
+SIMILARITIES = "similarities"
+OF_EMBEDDINGS, OF_LATENTS = "of_embeddings", "of_latents"
+OVERLAPS = {OF_EMBEDDINGS: OVERLAP, OF_LATENTS: OVERLAP_TRUE}
 UNREADABLE = "unreadable_examples"
 READOUTS = "readouts"  # by layer and readout, shares
 STRENGTHS = "strength_r2"  # by layer and operation
@@ -232,8 +263,8 @@ TIMINGS = frozenset(
 
 # Those that are too long for every row of the metrics.
 DETAILS = (
-    MAP, CONCENTRATION_TRUE, MEMBER_CONCENTRATIONS_TRUE, PREDICTION, SPREAD, READOUTS, STRENGTHS,
-    NEVER_APPLIED, UNTRAINED, SAMPLES, WARNINGS, INTERVALS,
+    MAP, CONCENTRATION_TRUE, MEMBER_CONCENTRATIONS_TRUE, PREDICTION, SPREAD, SIMILARITIES, READOUTS,
+    STRENGTHS, NEVER_APPLIED, UNTRAINED, SAMPLES, WARNINGS, INTERVALS,
 )  # fmt: skip
 # Scores of the start that later evaluations repeat: what the network shows untrained.
 OF_UNTRAINED = (READOUTS, STRENGTHS)

@@ -9,7 +9,7 @@ import abc
 import dataclasses
 import hashlib
 import mmap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -21,9 +21,16 @@ from aninfonce_jax.placement import Rows
 from aninfonce_jax.sources.source import RowForm, Source
 from aninfonce_jax.types import Array, Pairs, PyTree
 
-# (key, rows [batch, ...]) -> rows [batch, ...]; traced.
-Augment = Callable[[Array, Array], Array]
+# (key, rows [batch, ...]) -> rows [batch, ...], or these and what was done to each, as in `Pairs`;
+# traced.
+Augment = Callable[[Array, Array], Array | tuple[Array, Mapping[str, Array]]]
 
+# What jax raises where a function asks for values that are not there while it is traced.
+_NOT_OF_JAX = (
+    jax.errors.TracerArrayConversionError,
+    jax.errors.TracerIntegerConversionError,
+    jax.errors.ConcretizationTypeError,
+)
 # Rows that a fingerprint looks at.
 _SAMPLES = 16
 # Largest value of a byte: images of bytes are handed over as values from 0 to 1.
@@ -191,9 +198,10 @@ class ArrayPairs(Source):
         return jnp.zeros((2, *self.observation.shape))
 
     def fed(self, batch_size: int) -> PyTree:
-        """Returns the shapes of the rows of a batch: of both views, or of what they are made of."""
+        """Returns shapes of a batch: both views, or what they are made of, and their numbers."""
         rows = jax.ShapeDtypeStruct((batch_size, *self.observation.shape), self.observation.dtype)
-        return (rows,) * (2 if self.augment is None else 1)
+        numbers = jax.ShapeDtypeStruct((batch_size,), jnp.int32)
+        return (*[rows] * (2 if self.augment is None else 1), numbers)
 
     def open_feed(self, rows: Rows, *, seed: int, step: int) -> Iterator[PyTree]:
         """Yields batches without end: batch t is a function of the seed and t."""
@@ -202,22 +210,45 @@ class ArrayPairs(Source):
             positions = rows.positions(step)
             bits = np.random.Philox(np.random.SeedSequence([seed, step, len(self.table)]))
             draws = bits.random_raw(rows.batch_size)[positions - step * rows.batch_size]
-            yield tuple(as_fed(x) for x in self.table.take(order(positions), draws))
+            numbers = order(positions)
+            views = self.table.take(numbers, draws)
+            yield (*map(as_fed, views), numbers.astype(np.int32))
             step += 1
 
     def pairs(self, key: Array, fed: PyTree, batch_size: int) -> Pairs:
         """Returns the rows as both views, or two augmented views of them."""
-        views = [as_floats(rows) for rows in fed]
+        *given, numbers = fed
+        views = [as_floats(rows) for rows in given]
+        done: list[Mapping[str, Array] | None] = [None, None]
         if self.augment is not None:
             (rows,) = views
-            views = [self.augment(own, rows) for own in jax.random.split(key)]
+            made = [self._augmented(own, rows) for own in jax.random.split(key)]
+            views, done = map(list, zip(*made, strict=True))
         for view in views:
             if view.shape != (batch_size, *self.observation.shape):
                 raise ValueError(
                     f"views must be [{batch_size}, ...] of shape {self.observation.shape}, as the "
                     f"rows are, got {view.shape}; an augmentation maps rows to as many like them"
                 )
-        return Pairs(*views)
+        return Pairs(*views, done1=done[0], done2=done[1], number=numbers)
+
+    def _augmented(self, key: Array, rows: Array) -> tuple[Array, Mapping[str, Array] | None]:
+        """Returns a view of rows, and what was done to them, where it is said."""
+        assert self.augment is not None
+        try:
+            made: Any = self.augment(key, rows)
+        except _NOT_OF_JAX as error:
+            raise TypeError(
+                "an augmentation runs on the device, so it must use jax.numpy and jax.random, no "
+                "NumPy and no branches on values"
+            ) from error
+        view, done = made if isinstance(made, tuple) and len(made) == 2 else (made, None)
+        if not hasattr(view, "shape") or not isinstance(done, Mapping | None):
+            raise TypeError(
+                "an augmentation must return rows, or rows and what was done to each, "
+                "{name: parameters [batch, k]}"
+            )
+        return view, done
 
     def held_out(self, batch_size: int) -> "ArrayPairs | None":
         """Returns pairs that training does not see; None if they are fewer than a batch."""

@@ -13,7 +13,7 @@ import numpy as np
 
 from aninfonce_jax.dgp.spaces import Space, Sphere
 from aninfonce_jax.dgp.stream import LatentProcess
-from aninfonce_jax.sources.images import ImagePairs, augmented_views
+from aninfonce_jax.sources.images import ImagePairs, augmented_pairs
 from aninfonce_jax.sources.process import ProcessSource
 from aninfonce_jax.sources.source import Known, Latents, PairSheet, RowForm, Source
 from aninfonce_jax.types import Array, Pairs, Params, PyTree, register_dataclass
@@ -127,4 +127,5 @@ class DecodedViews(_Decoded):
         del fed
         draw_key, view_key = jax.random.split(key)
         latents, images = self.draw(draw_key, batch_size)
-        return Pairs(*augmented_views(view_key, images, self.images.spec), latents, latents)
+        pairs = augmented_pairs(view_key, images, self.images.spec)
+        return dataclasses.replace(pairs, latents1=latents, latents2=latents)

@@ -105,10 +105,11 @@ class ImagePairs(Source):
         )
 
     def pairs(self, key: Array, fed: PyTree, batch_size: int) -> Pairs:
-        """Returns two views of each image."""
+        """Returns two views of each image, what was done to them, and its number."""
         images = jnp.asarray(fed.image)
         assert images.shape[0] == batch_size
-        return Pairs(*augmented_views(key, images, self.spec))
+        pairs = augmented_pairs(key, images, self.spec)
+        return dataclasses.replace(pairs, number=jnp.asarray(fed.index))
 
     def held_out(self, batch_size: int) -> "ImagePairs | None":
         """Returns pairs of the test images; None if they are fewer than a batch."""
@@ -213,14 +214,18 @@ def _augmentations(spec: AugmentSpec, decoder: Decoder) -> Augmentations:
     return Augmentations(spec, interventions.GREY_READOUTS, interventions.GREY_READOUTS)
 
 
-def augmented_views(key: Array, images: Array, spec: AugmentSpec) -> tuple[Array, Array]:
-    """Returns two views of images [batch, height, width, 1 or 3]; may be traced."""
+def augmented_pairs(key: Array, images: Array, spec: AugmentSpec) -> Pairs:
+    """Returns two views of images [batch, height, width, 1 or 3], and what was done to each."""
     with jax.named_scope("augmentation"):
-        view1, view2 = (
-            _like(images, augment(own, _in_colour(images), spec)[0])
-            for own in jax.random.split(key)
+        (view1, params1), (view2, params2) = (
+            augment(own, _in_colour(images), spec) for own in jax.random.split(key)
         )
-    return view1, view2
+        return Pairs(
+            _like(images, view1),
+            _like(images, view2),
+            done1=params1.by_operation(spec),
+            done2=params2.by_operation(spec),
+        )
 
 
 def _in_colour(images: Array | np.ndarray) -> Array:

@@ -33,7 +33,7 @@ class IteratorPairs(Source):
     def __init__(self, pairs: Iterable[Any], *, batched: bool = False) -> None:
         self._pairs = pairs
         self._batched = batched
-        # An iterator is its own; what gives a new one every time can be gone over again.
+        # `iter` of an iterator is that iterator, which ends; other iterables begin anew each time.
         self._ends = iter(pairs) is pairs
         self._ahead: list[_Pair] = []
         self._rest: Iterator[_Pair] = self._single()

@@ -105,7 +105,8 @@ def augmented(x: Any, fn: Augment) -> ArrayPairs:
     Args:
       x: rows [n, ...].
       fn: (key, rows [batch, ...]) -> rows alike; of jax, as it runs on the device. It is called
-        twice in every step, each time with a key of its own.
+        twice in every step, each time with a key of its own. It may also return what it did, for
+        objectives that ask for that: rows, {name: parameters [batch, k]}.
 
     Raises:
       TypeError: `fn` takes no two arguments.

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax.dgp import conditionals
-from aninfonce_jax.dgp.marginals import Uniform
+from aninfonce_jax.dgp.marginals import Marginal, Uniform
 from aninfonce_jax.dgp.spaces import Box, Sphere
 from aninfonce_jax.dgp.stream import LatentProcess
 from aninfonce_jax.sources.source import Known, Latents, PowerScore, Source
@@ -18,6 +18,11 @@ from aninfonce_jax.types import Array, Pairs, PyTree
 class ProcessSource(Source):
     """Pairs of a data-generating process, with the latents that made them.
 
+    Attributes:
+      process: of the pairs.
+      shifted: another distribution of anchors, to see what an encoder recovers of those; None:
+        only anchors like those of training are looked at.
+
     Example:
       >>> positives = an.conditionals.Anisotropic([25.0, 25.0, 5.0])
       >>> process = an.LatentProcess(an.Sphere(3), an.marginals.Uniform(), positives, jnp.tanh)
@@ -26,13 +31,22 @@ class ProcessSource(Source):
     """
 
     process: LatentProcess
+    shifted: Marginal | None = dataclasses.field(default=None, kw_only=True)
 
     @property
     def known(self) -> Known:
         """The latents."""
         process = self.process
+        elsewhere = None
+        if self.shifted is not None:
+            elsewhere = dataclasses.replace(process, marginal=self.shifted).anchors
         return Known(
-            latents=Latents(process.anchors, true_concentration(process), true_score(process))
+            latents=Latents(
+                process.anchors,
+                true_concentration(process),
+                true_score(process),
+                draw_shifted=elsewhere,
+            )
         )
 
     def example(self) -> Array:

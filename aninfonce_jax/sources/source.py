@@ -93,6 +93,8 @@ class Latents:
         form: then the loss of a perfect encoder is known.
       own_concentration: the Λ⁻ [dim] of negatives that are each anchor's own, where it has any.
       members: of an ensemble, the true Λ [dim] of each member; () elsewhere.
+      draw_shifted: like `draw`, of anchors that are distributed in another way than those of
+        training, to see what an encoder recovers of them; None: there are none.
 
     Example:
       >>> def draw(key, count):  # latents, and the observations of them
@@ -106,6 +108,7 @@ class Latents:
     score: PowerScore | None = None
     own_concentration: np.ndarray | None = None
     members: tuple[np.ndarray, ...] = ()
+    draw_shifted: Callable[[Array, int], tuple[Array, Array]] | None = None
 
 
 class LabelledBatch(Protocol):

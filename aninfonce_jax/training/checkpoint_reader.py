@@ -20,7 +20,7 @@ from aninfonce_jax.workdir import RECORD_FILE, RECORD_FOLDER, STATE_FOLDER
 
 JSON = Any
 
-# The ending that the folder of a checkpoint gets which is not used, and why it is not.
+# Of a checkpoint that is not used: the ending that its folder gets, and the reason.
 Problem = tuple[str, str]
 
 

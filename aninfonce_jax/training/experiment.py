@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -12,10 +12,18 @@ import optax
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import rng
 from aninfonce_jax.config.schema import CheckpointConfig, Config, EvalConfig, LogConfig
-from aninfonce_jax.models.encoder import PARAMS, Encoder, Layers, as_encoder, embedding_dim
+from aninfonce_jax.models.encoder import (
+    PARAMS,
+    Encoder,
+    EvaluationPass,
+    Layers,
+    as_encoder,
+    embedding_dim,
+)
 from aninfonce_jax.objectives.objective import Objective
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.source import Source
+from aninfonce_jax.training.described import describe_part
 from aninfonce_jax.training.microbatch import microbatched
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
@@ -56,7 +64,8 @@ class Experiment:
       hang_timeout: of several processes: seconds without progress until the run is given up;
         0: never.
       settings: what else the result depends on and the parts do not tell, such as a learning
-        rate: nested plain values, by which the work directory tells runs apart.
+        rate, or what is no field of a dataclass: nested plain values, by which the work
+        directory tells runs apart.
       warm_start: (state, placement) -> state: what is done to the state before the first step,
         such as taking over the parameters of another run; None: nothing.
       config: what it was made from, if it was made from a config.
@@ -98,6 +107,8 @@ class Experiment:
     def __post_init__(self) -> None:
         # A frozen dataclass is set up this way.
         object.__setattr__(self, "encoder", as_encoder(self.encoder))
+        objective = self.objective.for_run(self.source, self.encoder)
+        object.__setattr__(self, "objective", objective)
         self._check_agrees()
 
     @property
@@ -144,15 +155,18 @@ class Experiment:
 
     def layers(self, weights: Weights, observations: Array) -> Layers:
         """Maps observations [batch, ...] to every layer of the encoder, as in evaluation."""
-        return self.encoder.apply(_variables(weights), observations, train=False)[0]
+        return self._evaluated(weights).layers(observations)
 
     def embed(self, weights: Weights, observations: Array) -> Array:
         """Maps observations [batch, ...] to embeddings [batch, dim], as in evaluation."""
-        return self.layers(weights, observations)[self.encoder.layers[-1]]
+        return self._evaluated(weights)(observations)
+
+    def _evaluated(self, weights: Weights) -> EvaluationPass:
+        return EvaluationPass(self.encoder, _variables(weights))
 
     def loss(self, weights: Weights, pairs: Pairs, key: Array, placement: Placement) -> Array:
         """Returns the loss of pairs that are spread over the devices, as in evaluation."""
-        encode = functools.partial(self.embed, weights)
+        encode = self._evaluated(weights)
         return self.objective(weights.params["objective"], encode, pairs, key, placement)[0]
 
     def training_loss(
@@ -193,7 +207,7 @@ class Experiment:
         return {
             "made_by": MADE_IN_CODE,
             **{name: getattr(self, name) for name in _RECORDED},
-            **{name: {"kind": type(getattr(self, name)).__name__} for name in parts},
+            **{name: describe_part(getattr(self, name)) for name in parts},
             "eval": dataclasses.asdict(self.evaluation),
             "checkpoint": dataclasses.asdict(self.checkpoint),
             "log": dataclasses.asdict(self.log),
@@ -245,11 +259,21 @@ class _TrainingPass:
         self._calls = 0
 
     def __call__(self, observations: Array) -> Array:
+        """Returns embeddings [batch, dim]."""
+        embedding = self._experiment.encoder.layers[-1]
+        return self._encode(observations, (embedding,))[embedding]
+
+    def layers(self, observations: Array) -> Layers:
+        """Returns every layer by its name, [batch, features] each."""
+        return self._encode(observations, self._experiment.encoder.layers)
+
+    def _encode(self, observations: Array, names: Sequence[str]) -> Layers:
+        """Returns some layers: what micro-batches compute besides them is not kept."""
         encoder, parts = self._experiment.encoder, self._experiment.microbatches
 
-        def encode(weights: Weights, observations: Array, key: Array) -> tuple[Array, PyTree]:
+        def encode(weights: Weights, observations: Array, key: Array) -> tuple[Layers, PyTree]:
             layers, state = encoder.apply(_variables(weights), observations, train=True, key=key)
-            return layers[encoder.layers[-1]], state
+            return {name: layers[name] for name in names}, state
 
         call: Callable[..., Any] = encode
         if parts > 1:
@@ -257,8 +281,9 @@ class _TrainingPass:
         key = jax.random.fold_in(self._key, self._calls)
         self._calls += 1
         with jax.named_scope("encoder"):
-            embeddings, self.state = call(Weights(self._params, self.state), observations, key)
-        return embeddings
+            layers, self.state = call(Weights(self._params, self.state), observations, key)
+        # In their order, which micro-batches do not keep.
+        return {name: layers[name] for name in names}
 
 
 def _variables(weights: Weights) -> dict[str, Any]:

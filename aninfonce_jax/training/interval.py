@@ -31,9 +31,9 @@ class Interval:
     """The metrics of the steps since the last row, and the loss that can be shown meanwhile."""
 
     def __init__(self) -> None:
-        # Of each call to the device, the metrics and how many of them are of steps.
+        # The metrics of each call to the device, and how many of their entries are of steps.
         self._calls: list[tuple[Metrics, int]] = []
-        # The latest call of which `known_loss` may be asked.
+        # The latest call whose loss `known_loss` may look at.
         self._known: tuple[Array, int] | None = None
 
     def add(self, metrics: Metrics, count: int) -> None:

@@ -59,7 +59,7 @@ def plain_path(directory: AnyPath) -> Iterator[AnyPath]:
     takes a backslash for a slash, and writes into another folder. So a path with anything in it
     but letters, digits and a few marks is not handed over, but a link to the folder.
     """
-    if isinstance(directory, RemotePath):  # its names have no others
+    if isinstance(directory, RemotePath):  # bucket and object names are plain
         yield epath.Path(f"{directory}")
         return
     if _is_plain(f"{directory}"):

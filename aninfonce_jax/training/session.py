@@ -179,6 +179,8 @@ class Session:
             self.interval.settle(metrics, count)
             if self._is_due(step, experiment.evaluation.every):
                 self._evaluate(step, state)
+                if step < last and self._gives_up():
+                    self._evaluate(step, state, is_last=True)
             if self._is_due(step, experiment.checkpoint.every) or self._gives_up():
                 self._save(step, state)
             peers.check()
@@ -208,7 +210,7 @@ class Session:
         would have ended.
         """
         patience, goodness = self.experiment.patience, [*map(registry.goodness, self.history)]
-        # Of evaluations that tell nothing, which are NaN, neither comes true.
+        # NaN, the goodness of an evaluation that tells nothing, makes the comparison false.
         return 0 < patience < len(goodness) and (
             max(goodness[:-patience]) >= max(goodness[-patience:])
         )
@@ -221,7 +223,7 @@ class Session:
         problem, warnings = self.peers.by_first("read scores", lambda: self._read_scores(step))
         if problem:
             self.tools.progress.warn(f"{problem}; it is made again")
-            self._evaluate(step, state)
+            self._evaluate(step, state, is_last=True)
             _, warnings = self.peers.by_first("read scores", lambda: self._read_scores(step))
         for warning in warnings:
             self.tools.progress.warn(warning)
@@ -264,14 +266,13 @@ class Session:
         memory = {} if peak is None else {registry.PEAK_MEMORY: peak}
         return {**entries(self.tools.clock.seconds), **memory}
 
-    def _evaluate(self, step: int, state: TrainState) -> None:
+    def _evaluate(self, step: int, state: TrainState, *, is_last: bool = False) -> None:
         self._require_progress(step, state)
         self.tools.writer.poll()
         with self.tools.clock.phase("evaluation"):
-            self._score(step, state)
+            self._score(step, state, full=is_last or step in (0, self.experiment.steps))
 
-    def _score(self, step: int, state: TrainState) -> None:
-        full = step in (0, self.experiment.steps)
+    def _score(self, step: int, state: TrainState, *, full: bool) -> None:
         if full and step > 0:
             self.tools.progress.status("scoring the trained network")
         with self.tools.progress.pause():
@@ -279,9 +280,8 @@ class Session:
             scores = {registry.STEP: step, **self.tools.evaluate()(state.evaluated, full=full)}
         if step == 0:
             self.untrained = _of_untrained(scores)
-            scores.pop(
-                registry.WARNINGS, None
-            )  # nobody expects an untrained network to know anything
+            # Nobody expects an untrained network to know anything.
+            scores.pop(registry.WARNINGS, None)
         elif self.untrained is not None:
             scores[registry.UNTRAINED] = self.untrained
         row = {name: value for name, value in scores.items() if name not in registry.DETAILS}
@@ -289,6 +289,8 @@ class Session:
             self.history.append(row)
             values = {name: value for name, value in row.items() if name != registry.STEP}
             self.tools.writer.write(step, "eval", values, self._measures)
+        elif full:
+            self.history[-1] = row
         numbers = {registry.PARAMETERS: count_parameters(state), **self._measures()}
         # The row of this evaluation is among those that the file vouches for.
         self.tools.writer.flush()

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from aninfonce_jax import rng
-from aninfonce_jax.placement import Placement
+from aninfonce_jax.placement import Placement, on
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, PyTree, Weights
@@ -80,15 +80,9 @@ def lower_train_step(experiment: Experiment, placement: Placement) -> jax.stages
 
 def trace_train_step(experiment: Experiment, placement: Placement) -> jax.stages.Traced:
     """Traces the training step for arguments as `lower_train_step` does."""
-
-    def placed(tree: PyTree, sharding: jax.sharding.Sharding) -> PyTree:
-        return jax.tree.map(
-            lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
-        )
-
-    state = placed(jax.eval_shape(experiment.init_state), placement.whole)
-    fed = placed(experiment.source.fed(experiment.batch_size), placement.split)
-    steps = placed(jax.ShapeDtypeStruct((), jnp.int32), placement.whole)
+    state = on(placement.whole, jax.eval_shape(experiment.init_state))
+    fed = on(placement.split, experiment.source.fed(experiment.batch_size))
+    steps = on(placement.whole, jax.ShapeDtypeStruct((), jnp.int32))
     step: jax.stages.Wrapped = make_train_step(experiment, placement)  # type: ignore[assignment]
     return step.trace(state, fed, steps)
 

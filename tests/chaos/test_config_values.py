@@ -67,6 +67,12 @@ BASES = {
         "objective": {"kind": "infonce"},
         "optimizer": {"kind": "sgd"},
     },
+    "matched images": {
+        "source": {"kind": "matched_images", "folder": "images"},
+        "encoder": {"kind": "resnet10"},
+        "objective": {"kind": "infonce"},
+        "optimizer": {"kind": "sgd"},
+    },
     "lp": {"objective": {"kind": "lp"}, "optimizer": {"kind": "adam"}},
     "supervised": {"objective": {"kind": "supervised"}, "optimizer": {"kind": "lars"}},
     "vae": {
@@ -97,6 +103,18 @@ BASES = {
     "tricl": {"objective": {"kind": "tricl"}},
     "vicreg": {"objective": {"kind": "vicreg"}, "encoder": {"output": "none"}},
     "sigreg": {"objective": {"kind": "sigreg"}, "encoder": {"output": "none"}},
+    "diet": {
+        "source": {"kind": "images", "folder": "images"},
+        "encoder": {"kind": "resnet10"},
+        "objective": {"kind": "diet", "examples": 60},
+        "optimizer": {"kind": "adam"},
+    },
+    "augself": {
+        "source": {"kind": "images", "folder": "images"},
+        "encoder": {"kind": "resnet10"},
+        "objective": {"kind": "augself"},
+        "optimizer": {"kind": "adam"},
+    },
     "comparison": {"compare": ("infonce", "aninfonce_no_l2")},
 }
 KEYS = list(config_lib.leaves())

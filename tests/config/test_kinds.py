@@ -32,6 +32,7 @@ STRANGE = [
 # What makes a run of each kind valid.
 NEEDED = {
     "images": {"source.folder": "x", "encoder.dim": 3},
+    "matched_images": {"source.folder": "x", "encoder.dim": 3},
     "decode": {"source.folder": "x"},
     "elbo": {
         "source.kind": "images",
@@ -60,6 +61,8 @@ NEEDED = {
     "hard_negatives": {"source.kind": "process_with_negatives"},
     "vicreg": {"encoder.output": "none"},
     "sigreg": {"encoder.output": "none"},
+    "diet": {"source.kind": "images", "source.folder": "x", "encoder.dim": 3},
+    "augself": {"source.kind": "images", "source.folder": "x", "encoder.dim": 3},
     "resnet": {"source.kind": "images", "source.folder": "x", "optimizer.kind": "adam"},
 }
 
@@ -218,6 +221,26 @@ def test_a_sphere_has_no_room_for_a_variance_of_one_in_every_output(kind):
     assert text.endswith("set encoder.output='none'")
 
 
+@pytest.mark.parametrize(
+    ("kind", "source", "words"),
+    [
+        (
+            "diet",
+            "process",
+            "has a class for each example of a data set, and source.kind=",
+        ),
+        ("diet", "decoded_views", "draws new ones without end; use source.kind='images'"),
+        ("augself", "process", "predicts how views were augmented, and source.kind='process'"),
+        ("augself", "decoder", "augments none; use source.kind='images' or 'decoded_views'"),
+    ],
+)
+def test_a_source_that_does_not_know_what_an_objective_needs_is_refused(kind, source, words):
+    flags = {"objective.kind": kind, "source.kind": source} | needed_by(source)
+    text = message(config_lib.resolve, {}, flags)
+    assert text.startswith(f"objective.kind='{kind}' ")
+    assert words in text
+
+
 @pytest.mark.parametrize("kinds", [("infonce",), ("infonce", "aninfonce")])
 def test_a_key_that_no_compared_kind_uses_is_refused(kinds):
     values = {"compare": kinds, "objective": {"exponent": 3.0}}
@@ -280,6 +303,16 @@ def test_a_key_of_the_evaluation_needs_what_the_source_knows(kind, field):
 
 
 # --- Kinds that go together ---
+
+
+@pytest.mark.parametrize("widths", [(1,), (3, 1, 3)])
+def test_units_that_are_paired_are_at_least_two(widths):
+    text = message(config_lib.resolve, {}, {"encoder.widths": widths})
+    assert text == (
+        f"encoder.widths={widths} has a layer of one unit, and encoder.init='looks_linear' pairs "
+        "units; use at least 2, or encoder.init='orthogonal'"
+    )
+    resolve_one({}, {"encoder.widths": widths, "encoder.init": "orthogonal"})
 
 
 def test_an_mlp_takes_images():

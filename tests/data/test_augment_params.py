@@ -185,3 +185,31 @@ def test_a_sample_depends_on_its_own_index_only():
     )(indices)
     chex.assert_trees_all_equal(some, jax.tree.map(lambda x: x[indices], full))
     assert np.unique(np.asarray(full.box), axis=0).shape[0] > 30
+
+
+def test_parameters_by_operation_are_numbers_from_zero_to_one_or_flags(drawn):
+    found = drawn.by_operation(EVERYTHING)
+    assert list(found) == ["crop", "flip", "jitter", "grey", "blur", "solarise"]
+    for name, values in found.items():
+        assert values.shape == (SAMPLES, 4 if name in ("crop", "jitter") else 1)
+        assert (values.min(), values.max()) >= (0, 0)
+        assert values.max() <= 1
+    left, top, right, bottom = drawn.box.T
+    centres = (left + right) / 2, (top + bottom) / 2
+    np.testing.assert_allclose(found["crop"].T, [*centres, right - left, bottom - top], rtol=1e-6)
+    # Brightness is within 1 ± 0.36 and hue within ± 0.09; saturation's range ends at 0.
+    expected = {0: (drawn.brightness - 0.64) / 0.72, 2: drawn.saturation / 2.08}
+    expected[3] = (drawn.hue + 0.09) / 0.18
+    for place, values in expected.items():
+        np.testing.assert_allclose(found["jitter"][:, place], values, rtol=1e-4, atol=1e-6)
+    for name, flag in (("flip", "flipped"), ("grey", "greyed"), ("solarise", "solarised")):
+        np.testing.assert_array_equal(found[name][:, 0], getattr(drawn, flag))
+        assert found[name].dtype == bool
+    np.testing.assert_allclose(found["blur"][:, 0], drawn.sigma / 2.0, rtol=1e-6)
+
+
+def test_operations_that_can_not_occur_have_no_parameters():
+    spec = AugmentSpec(jitter_probability=1.0, hue=0.0)
+    found = draw(0, spec, samples=4).by_operation(spec)
+    assert list(found) == ["jitter"]
+    np.testing.assert_array_equal(found["jitter"][:, 3], 0)

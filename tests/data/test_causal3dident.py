@@ -2,15 +2,18 @@
 
 import json
 
+import chex
+import jax
 import numpy as np
 import pytest
 from image_files import encode, random_image
 
 from aninfonce_jax import build, runs, workdir
+from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.data.causal3dident import CLASSES, Causal3DIdent
 from aninfonce_jax.data.datasets import open_dataset
 from aninfonce_jax.data.source import DataError, Subset
-from aninfonce_jax.placement import Placement
+from aninfonce_jax.placement import Placement, Rows
 from aninfonce_jax.report.report import write_report
 
 COUNTS = {"trainset": 12, "testset": 10}
@@ -85,10 +88,77 @@ def test_what_is_not_there_is_said(tmp_path):
         Causal3DIdent(tmp_path, "validation")
 
 
+@pytest.fixture
+def matched_config(image_config, root):
+    def make(**changes):
+        settings = {
+            "source__kind": "matched_images",
+            "source__dataset": "causal3dident",
+            "source__folder": str(root),
+        }
+        return image_config(**settings | changes)
+
+    return make
+
+
+def test_second_views_are_images_of_the_same_class(matched_config):
+    source = build.build_source(matched_config(source__factor_concentration=(0.5,)))
+
+    def batch(step, rows):
+        with source.open_feed(rows, seed=3, step=step) as feed:
+            fed = next(feed)
+            assert feed.unreadable == {}
+        return fed
+
+    fed = batch(2, Rows(8))
+    anchor, positive = fed["anchor"], fed["positive"]
+    np.testing.assert_array_equal(anchor.label, positive.label)
+    assert (anchor.index != positive.index).any()
+    # Half of the rows, on another host, are those of the whole.
+    part = batch(2, Rows(8, hosts=2, host=1))
+    np.testing.assert_array_equal(part["positive"].index, positive.index[4:])
+    pairs = source.pairs(jax.random.key(0), fed, 8)
+    chex.assert_trees_all_close(pairs.view2, positive.image / np.float32(255), atol=1e-6)
+    shapes = jax.tree.map(lambda x: (x.shape, x.dtype), fed)
+    assert shapes == jax.tree.map(lambda x: (x.shape, x.dtype), source.fed(8))
+    held_out = source.held_out(8)
+    assert held_out.train.name == "causal3dident/test"
+    sheet = source.preview(jax.random.key(0), 4)
+    assert {name: images.shape for name, (images, _) in sheet.columns.items()} == {
+        "anchor": (4, 16, 16, 3),
+        "positive": (4, 16, 16, 3),
+    }
+    assert sheet.columns["anchor"][1] == sheet.columns["positive"][1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"source__factor_concentration": (1.0, 2.0)},
+            "needs one Λ for all, or one for each of the 10 factors of causal3dident, got 2",
+        ),
+        ({"source__factor_concentration": ()}, "source.factor_concentration is empty"),
+    ],
+)
+def test_concentrations_that_do_not_fit(matched_config, changes, message):
+    with pytest.raises(ConfigError, match=message):
+        build.build_source(matched_config(**changes))
+
+
+def test_a_data_set_without_factors_has_no_matched_pairs(image_config):
+    config = image_config(source__kind="matched_images")
+    with pytest.raises(ConfigError, match="needs a data set whose factors are known"):
+        build.build_source(config)
+
+
 @pytest.mark.slow  # readouts compile for long
-def test_a_run_is_scored_by_the_factors_of_its_images(image_config, tmp_path):
+@pytest.mark.parametrize("kind", ["images", "matched_images"])
+def test_a_run_is_scored_by_the_factors_of_its_images(image_config, tmp_path, kind):
     write_causal3dident(tmp_path, {"trainset": 6, "testset": 8})
-    config = image_config(source__dataset="causal3dident", source__folder=str(tmp_path))
+    config = image_config(
+        source__kind=kind, source__dataset="causal3dident", source__folder=str(tmp_path)
+    )
     experiment = build.build_experiment(config)
     folder = tmp_path / "run"
     runs.train(experiment, folder, placement=Placement.local(1), progress="off")

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from sphere_pairs import uniform, unit
 
-from aninfonce_jax.diagnosis.shift import check_shift
+from aninfonce_jax.diagnosis.shift import check_shift, tell_apart
 
 
 def test_false_alarms_are_few():
@@ -23,3 +23,13 @@ def test_sets_that_share_nothing():
     u = np.abs(uniform(0, 400, 3))
     found = check_shift(u, -u)
     assert found.details["area_under_curve"] == pytest.approx(1.0)
+
+
+def test_accuracy_is_that_of_the_best_threshold_on_inputs_not_learned_from():
+    rng = np.random.default_rng(0)
+    one, other = rng.normal(size=(4000, 3)), rng.normal([2, 0, 0], size=(2000, 3))
+    accuracy, count = tell_apart(one, other)
+    assert accuracy == pytest.approx(0.841, abs=0.02)  # Φ(1)
+    assert count == 3000
+    few = [tell_apart(rng.normal(size=(40, 8)), rng.normal(size=(40, 8)))[0] for _ in range(50)]
+    assert np.mean(few) == pytest.approx(0.5, abs=0.05)  # what was learned by heart does not count

@@ -18,6 +18,7 @@ import aninfonce_jax as an
 from aninfonce_jax.estimator import prepare
 from aninfonce_jax.estimator.base import NotFittedError
 from aninfonce_jax.estimator.sizes import choose_sizes
+from aninfonce_jax.training.session import DivergedError
 
 ROWS, FEATURES, DIM = 72, 5, 3
 
@@ -147,6 +148,44 @@ def test_an_encoder_of_ones_own_is_trained_saved_and_loaded(kind, tmp_path):
     np.testing.assert_array_equal(loaded.transform(VIEW1), model.transform(VIEW1))
 
 
+def scaled(key, rows):
+    scale = jax.random.uniform(key, (len(rows), 1))
+    return rows * scale, {"scale": scale}
+
+
+OBJECTIVES = {
+    "vicreg": an.objectives.VICReg(),
+    "sigreg": an.objectives.SIGReg(directions=4),
+    "tricl": an.objectives.TriCL(),
+    "diet": an.objectives.Diet(),
+    "augself": an.objectives.AugSelf(predicted=("scale",), width=4),
+}
+
+
+@pytest.mark.parametrize("name", list(OBJECTIVES))
+def test_rivals_as_objects_that_a_saved_model_remembers(name, tmp_path):
+    source = an.pairs.augmented(VIEW1, scaled)
+    model = tiny(objective=OBJECTIVES[name], steps=2).fit(source)
+    model.save(tmp_path / "model")
+    loaded = an.load(tmp_path / "model")
+    assert loaded.model_.objective == model.model_.objective
+    np.testing.assert_array_equal(loaded.transform(VIEW1), model.transform(VIEW1))
+
+
+def test_diet_has_a_class_for_every_pair_and_no_loss_on_others():
+    model = tiny(objective=an.objectives.Diet(), steps=2).fit(VIEW1, VIEW2)
+    assert model.model_.objective.examples == ROWS  # none is set aside
+    assert np.isnan(model.held_out_loss_)
+    assert model.n_iter_ == 2
+    with pytest.raises(ValueError, match="Diet has no loss on pairs that it was not trained on"):
+        model.score(VIEW1, VIEW2)
+    model.partial_fit(VIEW1, VIEW2)
+    fewer = VIEW1[:40], VIEW2[:40]
+    for train in (model.partial_fit, model.set_params(warm_start=True).fit):
+        with pytest.raises(ValueError, match=r"Diet can't go on.*pass as many as before"):
+            train(*fewer)
+
+
 @pytest.mark.parametrize("objective", ["aninfonce", "infonce", "lp"])
 def test_objectives_by_name_and_as_objects(objective):
     model = tiny(objective=objective, steps=1).fit(VIEW1, VIEW2)
@@ -260,6 +299,34 @@ CASES = {
     ),
     "no dimension": (lambda: tiny(dim=0).fit(VIEW1, VIEW2), "dim must be a whole number"),
     "a share": (lambda: tiny(held_out=2).fit(VIEW1, VIEW2), "held_out must be a share"),
+    "a share in words": (lambda: tiny(held_out="a").fit(VIEW1, VIEW2), "held_out must be a share"),
+    "a decay in words": (lambda: tiny(ema_decay="a").fit(VIEW1, VIEW2), "ema_decay must be from 0"),
+    "a rate in words": (
+        lambda: tiny(learning_rate="a").fit(VIEW1, VIEW2),
+        "learning_rate must be a number above 0, got 'a'",
+    ),
+    "a negative rate": (
+        lambda: tiny(learning_rate=-1.0).fit(VIEW1, VIEW2),
+        "learning_rate must be a number above 0, got -1.0",
+    ),
+    "words": (
+        lambda: tiny().fit(np.full((40, 2), "a", object), VIEW2[:40, :2]),
+        "X must be an array [n, ...] of real numbers, of rows that are all alike: could not",
+    ),
+    "rows of unequal length": (
+        lambda: tiny().fit([[1, 2], [3]], [[1, 2], [3]]),
+        "X must be an array [n, ...] of real numbers, of rows that are all alike: ",
+    ),
+    "another shape": (
+        lambda: tiny().fit(VIEW1, VIEW2[:, :4]),
+        "observations of one shape, for one encoder, got (5,) and (4,)",
+    ),
+    "an encoder of whole numbers": (
+        lambda: tiny(encoder=(lambda key, x: {}, lambda params, x: x[:, :3].astype(int))).fit(
+            VIEW1, VIEW2
+        ),
+        "an encoder must return embeddings in floating point, to be trained, got int32",
+    ),
     "a seed": (lambda: tiny(seed=-1).fit(VIEW1, VIEW2), "seed must be a whole number"),
     "one pair": (lambda: tiny().fit(VIEW1[:1], VIEW2[:1]), "at least 2 are needed"),
     "a short iterator": (
@@ -267,6 +334,42 @@ CASES = {
         "batch_size=16 is more than the 9 pairs of the iterator",
     ),
 }
+
+
+TYPES = {
+    "an encoder of two outputs": (
+        lambda: tiny(encoder=(lambda key, x: {}, lambda params, x: (x[:, :3], x))).fit(
+            VIEW1, VIEW2
+        ),
+        "the encoder must return an array, embeddings [batch, dim], got tuple; return them alone",
+    ),
+    "a rule that takes nothing": (
+        lambda: tiny(pairs=lambda: None).fit(VIEW1),
+        "pairs must be a function of X that makes pairs of it",
+    ),
+    "an augmentation of NumPy": (
+        lambda: tiny().fit(an.pairs.augmented(VIEW1, lambda key, x: np.asarray(x))),
+        "an augmentation runs on the device, so it must use jax.numpy",
+    ),
+    "an augmentation that returns nothing": (
+        lambda: tiny().fit(an.pairs.augmented(VIEW1, lambda key, x: None)),
+        "an augmentation must return rows, or rows and what was done to each",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TYPES)
+def test_what_is_of_another_type_gets_one_line(case):
+    act, expected = TYPES[case]
+    with pytest.raises(TypeError, match=re.escape(expected)) as error:
+        act()
+    assert "\n" not in str(error.value)
+
+
+def test_a_loss_that_is_not_finite_says_what_to_do_and_names_no_folder_that_is_gone():
+    with pytest.raises(DivergedError, match="not finite; pass a lower learning_rate") as error:
+        tiny(learning_rate=1e30, held_out=0).fit(VIEW1, VIEW2)
+    assert "saved in" not in str(error.value)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -292,6 +395,13 @@ def test_bad_input_of_transform_gets_one_line(fitted):
         fitted.transform(VIEW1[:, :4])
     with pytest.raises(ValueError, match="got NaN in rows 0 to 71"):
         fitted.transform(nan_at(VIEW1))
+    for wrong, expected in (
+        (3, "rows of shape (5,) are expected, got 3"),
+        (None, "rows of shape (5,) are expected, got None"),
+        ([[1, 2], [3]], "rows must all have shape (5,): "),
+    ):
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            fitted.model_.transform(wrong)
 
 
 def test_constant_columns_are_told():

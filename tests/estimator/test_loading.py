@@ -61,6 +61,47 @@ def test_damaged_weights_are_refused(fitted, tmp_path):
         an.load(tmp_path / "model")
 
 
+DAMAGE = {
+    "nothing of the estimator": lambda content: content.pop("estimator"),
+    "nothing of the fit": lambda content: content.pop("fitted"),
+    "a text for a number": lambda content: content["estimator"].update(dim="a"),
+    "an argument that there is not": lambda content: content["params"].update(other=1),
+    "no layout": lambda content: content.pop("layout"),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGE)
+def test_a_description_with_something_wrong_in_it_is_refused(fitted, tmp_path, case):
+    fitted.save(tmp_path / "model")
+    file = tmp_path / "model" / "model.json"
+    content = json.loads(file.read_text())
+    DAMAGE[case](content)
+    file.write_text(json.dumps(content))
+    with pytest.raises(an.ModelError, match=r"model\.json is damaged, or of another version"):
+        an.load(tmp_path / "model")
+
+
+def test_an_objective_of_a_later_version_is_refused(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    file = tmp_path / "model" / "model.json"
+    content = json.loads(file.read_text())
+    content["estimator"]["objective"]["kind"] = "Later"
+    file.write_text(json.dumps(content))
+    with pytest.raises(an.ModelError, match="trained by Later, which this version does not know"):
+        an.load(tmp_path / "model")
+
+
+def test_a_file_is_neither_loaded_nor_saved_into(fitted, tmp_path):
+    fitted.save(tmp_path / "model")
+    with pytest.raises(an.ModelError, match=r"model\.json is a file, and a model is a folder"):
+        an.load(tmp_path / "model" / "model.json")
+    (tmp_path / "file").write_text("mine")
+    for place in ("file", "file/below"):
+        with pytest.raises(FileExistsError, match="choose another name"):
+            fitted.save(tmp_path / place, overwrite=True)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_what_is_no_model_is_refused(tmp_path):
     with pytest.raises(an.ModelError, match=r"does not exist: expected what model\.save"):
         an.load(tmp_path / "nothing")

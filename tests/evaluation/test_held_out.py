@@ -133,3 +133,42 @@ def test_the_distance_from_the_floor_is_taken_batch_by_batch():
     assert findings.scores == {"loss": 2.0, "loss_floor": 1.5, "loss_above_floor": 0.5}
     assert findings.intervals["loss_above_floor"] == pytest.approx([0.5, 0.5])
     assert set(loss_findings(losses, None).scores) == {"loss"}
+
+
+def test_the_overlap_of_embeddings_is_of_held_out_pairs():
+    pairs, weights = held_out(experiment_on(Noise(), batch_size=32))
+    found = pairs.losses(weights, full=False)
+    assert 0 < found.scores["overlap"] < 0.3  # of points and of themselves with some noise
+    low, high = found.intervals["overlap"]
+    assert low <= found.scores["overlap"] <= high
+    # The latents of these pairs are not known.
+    assert "overlap_true" not in found.scores
+    positives, negatives = np.array(found.scores["similarities"]["of_embeddings"])
+    np.testing.assert_allclose([positives.sum(), negatives.sum()], 1)
+    assert positives[-5:].sum() > 0.8 > 0.2 > negatives[-5:].sum()
+    # To an encoder that keeps one direction, half of the other points are alike.
+    weights.params["encoder"] = weights.params["encoder"].at[1:].set(0.0)
+    assert pairs.losses(weights, full=False).scores["overlap"] > 0.4
+
+
+def test_the_overlap_of_true_latents_does_not_depend_on_the_encoder():
+    class Latent(Noise):
+        def pairs(self, key, fed, batch_size):
+            made = super().pairs(key, fed, batch_size)
+            return an.Pairs(made.view1, made.view2, made.view1, made.view2)
+
+    pairs, weights = held_out(experiment_on(Latent(), batch_size=32))
+    found = pairs.losses(weights, full=False).scores
+    assert found["overlap_true"] == found["overlap"]  # the encoder is the identity
+    flat = jax.tree.map(jnp.zeros_like, weights)
+    other = pairs.losses(flat, full=False).scores
+    assert other["overlap"] == 1
+    assert other["overlap_true"] == found["overlap_true"]
+
+
+def test_pairs_that_are_not_finite_have_no_overlap():
+    pairs, weights = held_out(experiment_on(Noise()))
+    lost = jax.tree.map(lambda x: jnp.full_like(x, jnp.nan), weights)
+    findings = pairs.losses(lost, full=False)
+    assert "overlap" not in findings.scores
+    assert findings.scores["similarities"] == {}

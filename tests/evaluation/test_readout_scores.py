@@ -29,13 +29,16 @@ def test_monitors_do_not_depend_on_the_devices(image_config):
     found = one.pop("intervals"), four.pop("intervals")
     assert set(found[0]) == {
         "loss", "knn_accuracy", "probe_accuracy", "effective_rank_backbone",
-        "effective_rank_projector",
+        "effective_rank_projector", "overlap",
     }  # fmt: skip
     for name, interval in found[0].items():
-        if name != "loss":  # of a single batch
+        if name not in ("loss", "overlap"):  # of a single batch
             assert interval[0] <= one[name] <= interval[1], name
-    assert found[0]["loss"] is None
+    assert found[0]["loss"] is found[0]["overlap"] is None
     assert one.pop("warnings") == four.pop("warnings")
+    alike = [x.pop("similarities")["of_embeddings"] for x in (one, four)]
+    # Rounding may move one of 8 positives, or of 56 negatives, over the edge of a bin.
+    np.testing.assert_allclose(*np.cumsum(alike, axis=-1), atol=1 / 7)
     for name, value in one.items():
         np.testing.assert_allclose(value, four[name], rtol=1e-3, atol=1e-4, err_msg=name)
     assert one["chance"] == 0.5
@@ -65,6 +68,10 @@ def assert_readouts_of_both_layers(scores):
             for name, (low, high) in found.items():
                 assert low <= scores[kind][layer][name] <= high, (kind, layer, name)
         assert row["average"] == pytest.approx(np.mean([row[name] for name in AVERAGED]))
+    for layer, end in (("backbone", ""), ("projector", "_last")):
+        row = scores["readouts"][layer]
+        assert scores[f"operation_accuracy{end}"] == row["average"]
+        assert scores[f"probe_accuracy{end}"] == row["classes"]
     assert scores["never_applied"] == ["blur"]  # simclr_cifar has none
     assert scores["unreadable_examples"] == 0
 

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from aninfonce_jax.evaluation.recovery import map_scores, recovery_findings
+from aninfonce_jax.evaluation.recovery import map_scores, recovery_findings, retrieval_findings
 
 TRUTH = np.array([25.0, 25.0, 5.0, 5.0])
 
@@ -39,3 +39,12 @@ def test_without_as_many_outputs_as_factors_nothing_is_compared():
     assert map_scores(latents, features, TRUTH, np.ones(8), TRUTH) == {
         "concentration_true": TRUTH.tolist()
     }
+
+
+def test_retrieval_tells_content_from_style():
+    latents = np.random.default_rng(0).normal(size=(500, 4))
+    found = retrieval_findings(latents, latents * [1, 1, 0, 0], TRUTH)
+    assert set(found.scores) == set(found.intervals) == {"retrieval", "retrieval_style"}
+    assert found.scores["retrieval_style"] < 0.2 < 0.4 < found.scores["retrieval"]
+    for truth in (np.full(4, 5.0), None):
+        assert retrieval_findings(latents, latents, truth).scores == {"retrieval": 1}

@@ -43,7 +43,7 @@ SchedulerParameters=sched_interval=2,bf_interval=2
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 NodeName=localhost NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=4
-PartitionName=low Nodes=localhost Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=60
+PartitionName=low Nodes=localhost Default=YES MaxTime=INFINITE PriorityTier=1 GraceTime=600
 PartitionName=high Nodes=localhost MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF
 """
 
@@ -201,6 +201,11 @@ class Job:
         """Waits for something that the job should come to."""
         wait_until(what, lambda: f"{self._shown()}\n{self.log}", seconds)
 
+    def change(self, *fields: str) -> None:
+        """Changes what Slurm knows about it."""
+        said = self.cluster.call("scontrol", "update", f"JobId={self.number}", *fields)
+        assert not said, said
+
     def go_on(self, start: int, seconds: float = 300, changes: tuple[str, ...] = ()) -> None:
         """Waits until it has been queued again for its n-th start, and lets that begin soon.
 
@@ -212,7 +217,7 @@ class Job:
             return self.field("Restarts") == str(start - 1) and self.field("JobState") == "PENDING"
 
         self.wait_for(is_queued, seconds)
-        self.cluster.call("scontrol", "update", f"JobId={self.number}", "StartTime=now+5", *changes)
+        self.change("StartTime=now+5", *changes)
 
     def wait(self, seconds: float = 600) -> tuple[str, int]:
         """Waits for its end, and returns its state and exit code."""

@@ -1,9 +1,14 @@
 """slurm.sbatch on a cluster of one node: preempted, out of time, queued again."""
 
+import math
+
 import pytest
 import slurm_cluster
 import small_run
 from run_results import result_of
+
+from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.scores import registry
 
 pytestmark = [
     pytest.mark.slow,
@@ -87,21 +92,47 @@ def train(cluster, folder, name, steps, **limits):
     )
 
 
+def last_saved(folder):
+    """Returns a function that tells the step of a run's last checkpoint; 0 if there is none."""
+
+    def latest():
+        saved = (folder / workdir_lib.CHECKPOINT_FOLDER).glob("*")
+        return max((int(path.name) for path in saved if path.name.isdecimal()), default=0)
+
+    return latest
+
+
+def steps_that_last(cluster, folder, seconds):
+    """Returns how many steps take so long on this machine."""
+    short = train(cluster, folder, "short", 200)
+    assert short.wait() == ("COMPLETED", 0), short.log
+    rows = workdir_lib.read_metrics(folder / "short" / workdir_lib.METRICS_FILE)
+    fastest = max(row.get(registry.STEPS_PER_SECOND, 0) for row in rows)
+    return max(400, math.ceil(fastest * seconds / 40) * 40)
+
+
 def test_training_that_is_preempted_and_runs_out_of_time_equals_one_that_is_not(cluster, tmp_path):
-    steps = 4000
+    # Slurm looks for jobs that are out of time every 30 s, and this one must not be done by then.
+    steps = steps_that_last(cluster, tmp_path, 90)
     whole = train(cluster, tmp_path, "whole", steps)
     assert whole.wait(900) == ("COMPLETED", 0), whole.log
 
-    job = train(cluster, tmp_path, "a run", steps, signal="B:TERM@30")
-    saved = tmp_path / "a run" / "checkpoints"
-    job.wait_for(lambda: any(path.name.isdecimal() for path in saved.glob("*")))
+    job = train(cluster, tmp_path, "a run", steps, signal="B:TERM@3600")
+    latest = last_saved(tmp_path / "a run")
+    job.wait_for(lambda: latest() > 0)
     other = cluster.submit("--partition=high", "--exclusive", "--wrap=sleep 1", folder=tmp_path)
     assert other.wait() == ("COMPLETED", 0)
-    job.go_on(2, changes=("TimeLimit=2",))
-    # Between 30 and 90 s later it is asked to save, and queued again.
-    job.go_on(3, changes=("TimeLimit=60",))
+    job.go_on(2)
+
+    preempted_at = latest()
+    job.wait_for(lambda: latest() > preempted_at)
+    # Less than the hour before its end at which the job wants to know of it.
+    job.change("TimeLimit=59")
+    job.go_on(3, changes=("TimeLimit=UNLIMITED",))
+
+    stopped_at = latest()
     assert job.wait(900) == ("COMPLETED", 0), job.log
-    print(job.log)
-    assert job.log.count("ended with 75: asked to stop; the state is saved; queued again") >= 1
+    assert 0 < preempted_at < stopped_at < steps, job.log
+    assert job.log.count("ended with 75: asked to stop; the state is saved; queued again") == 2
     assert "start 3, on localhost" in job.log
     assert result_of(tmp_path / "a run") == result_of(tmp_path / "whole")

@@ -5,6 +5,7 @@ import pytest
 
 from aninfonce_jax.build import build_image_pairs
 from aninfonce_jax.config.kinds import ImagesConfig
+from aninfonce_jax.data.augment import augment
 from aninfonce_jax.data.interventions import AVERAGED, READOUTS
 from aninfonce_jax.data.source import DataError
 from aninfonce_jax.placement import Placement, Rows
@@ -41,6 +42,16 @@ def test_a_pair_is_two_different_views_of_each_image(source):
     assert (np.abs(pairs.view1 - pairs.view2).max(axis=(1, 2, 3)) > 0.01).all()
     chex.assert_trees_all_equal(pairs, source.pairs(jax.random.key(0), batch_of(source), 8))
     assert pairs.latents1 is pairs.latents2 is None
+
+
+def test_pairs_tell_which_image_they_show_and_what_was_done_to_it(source):
+    batch, key = batch_of(source), jax.random.key(0)
+    pairs = source.pairs(key, batch, 8)
+    np.testing.assert_array_equal(pairs.number, batch.index)
+    for own, done in zip(jax.random.split(key), (pairs.done1, pairs.done2), strict=True):
+        _, params = augment(own, batch.image, source.spec)
+        chex.assert_trees_all_close(done, params.by_operation(source.spec))
+        assert set(done) == {"crop", "flip", "jitter", "grey"}
 
 
 def test_pairs_do_not_depend_on_the_devices(source):

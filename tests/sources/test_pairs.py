@@ -1,6 +1,7 @@
 import itertools
 import re
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -37,8 +38,8 @@ def test_a_batch_is_a_function_of_seed_and_step():
     source = an.pairs.paired(numbered(10), numbered(10))
     whole = batches(source, 6, seed=3)
     for step, batch in enumerate(whole):
-        np.testing.assert_array_equal(batch, batches(source, 1, seed=3, step=step)[0])
-    assert not np.array_equal(whole, batches(source, 6, seed=4))
+        chex.assert_trees_all_equal(batch, batches(source, 1, seed=3, step=step)[0])
+    assert not np.array_equal(whole[0][0], batches(source, 1, seed=4)[0][0])
 
 
 def test_hosts_share_the_rows_of_a_batch():
@@ -49,7 +50,7 @@ def test_hosts_share_the_rows_of_a_batch():
         zip(*(batches(source, 3, seed=1, rows=Rows(8, host, 2)) for host in (0, 1)), strict=True),
         strict=True,
     ):
-        np.testing.assert_array_equal(batch, np.concatenate(parts, axis=1))
+        chex.assert_trees_all_equal(batch, jax.tree.map(lambda *own: np.concatenate(own), *parts))
 
 
 def test_held_out_pairs_are_not_trained_on():
@@ -89,7 +90,7 @@ def test_time_lagged_pairs_stay_in_their_session():
     sessions = [numbered(5), numbered(9, start=100)]
     source = an.pairs.time_lagged(sessions, lag=2)
     assert len(source) == source.pair_count == 3 + 7
-    first, second = (np.concatenate(x) for x in zip(*batches(source, 5, 2), strict=True))
+    first, second, _ = (np.concatenate(x) for x in zip(*batches(source, 5, 2), strict=True))
     np.testing.assert_array_equal(second - first, np.full_like(first, 2))
     assert sorted(first[:, 0]) == [0, 1, 2, *range(100, 107)]
     single = an.pairs.time_lagged(numbered(5), 2)
@@ -117,8 +118,37 @@ def test_augmented_views_have_keys_of_their_own():
     pairs = made(source, fed, 4)
     for view in (pairs.view1, pairs.view2):
         np.testing.assert_array_equal(jnp.floor(view), fed[0])
+    assert pairs.done1 is pairs.done2 is None
     assert not np.array_equal(pairs.view1, pairs.view2)
     np.testing.assert_array_equal(pairs.view1, made(source, fed, 4).view1)
+
+
+def test_an_augmentation_may_tell_what_it_did():
+    def shifted(key, rows):
+        shift = jax.random.uniform(key, (len(rows), 1))
+        return rows + shift, {"shift": shift, "is_large": shift > 0.5}
+
+    source = an.pairs.augmented(numbered(6), shifted)
+    (fed,) = batches(source, 1)
+    pairs = made(source, fed, 4)
+    for view, done in ((pairs.view1, pairs.done1), (pairs.view2, pairs.done2)):
+        np.testing.assert_allclose(view, fed[0] + np.repeat(done["shift"], 2, axis=1), rtol=1e-6)
+        np.testing.assert_array_equal(done["is_large"], done["shift"] > 0.5)
+    assert not np.array_equal(pairs.done1["shift"], pairs.done2["shift"])
+    for wrong in (lambda key, x: (x, x), lambda key, x: (x, {}, {})):
+        with pytest.raises(TypeError, match="must return rows, or rows and what was done to each"):
+            made(an.pairs.augmented(numbered(6), wrong), fed, 4)
+
+
+@pytest.mark.parametrize("held_out", [0, 8])
+def test_pairs_have_the_number_of_their_row_among_those_to_train_on(held_out):
+    source = an.pairs.paired(numbered(40), numbered(40) + 100).with_held_out(held_out)
+    rows = source.table.take(np.arange(len(source)), np.zeros(len(source), np.uint64))[0]
+    for fed in batches(source, 10):
+        pairs = made(source, fed, 4)
+        np.testing.assert_array_equal(rows[pairs.number], pairs.view1)
+        assert pairs.number.dtype == np.int32
+    assert pairs.done1 is pairs.done2 is None
 
 
 def test_grouped_partners_have_the_label_and_are_drawn_anew():
@@ -126,7 +156,7 @@ def test_grouped_partners_have_the_label_and_are_drawn_anew():
     with pytest.warns(UserWarning, match="1 of 8 rows are left out"):
         source = an.pairs.grouped(numbered(8), labels)
     partners = {}
-    for first, second in batches(source, 50, 7):
+    for first, second, _ in batches(source, 50, 7):
         for row, partner in zip(first[:, 0].astype(int), second[:, 0].astype(int), strict=True):
             assert row != partner
             assert labels[row] == labels[partner]

@@ -78,6 +78,9 @@ def test_points_are_every_combination():
         ({"grid": {"seed": (1, 2)}, "seeds": (1,)}, "seeds twice"),
         ({"grid": {"source.dim": (4,)}, "x": "train.steps"}, "not among what it varies"),
         ({"seeds": (1,), "targets": {"r2": ("much",)}}, "finite numbers"),
+        ({"seeds": (0, 1), "scores": 5}, "scores of a sweep are names of scores, got 5"),
+        ({"seeds": (0, 1), "scores": None}, "scores of a sweep are names of scores, got None"),
+        ({"seeds": (0, 1), "targets": {"r2": (True,)}}, "targets of r2 must be finite numbers"),
     ],
 )
 def test_what_can_not_be_swept_is_said_in_a_line(sweep, message):

@@ -64,15 +64,42 @@ def steps(config, devices, count=2):
 
 # Differences stay small that Adam's first steps would enlarge.
 SGD = {"optimizer__kind": "sgd", "optimizer__learning_rate": 0.1}
+# Two of them have heads, and ask which image a view shows, or what was done to it.
+OBJECTIVES = {
+    "aninfonce": {},
+    "diet": {"objective__kind": "diet", "objective__examples": 60},
+    "augself": {"objective__kind": "augself", "objective__width": 8},
+}
+objectives = pytest.mark.parametrize("objective", list(OBJECTIVES))
 
 
-def test_one_and_four_devices_take_the_same_steps(image_config):
-    config = image_config(**SGD)
-    (one, loss_one), (four, loss_four) = steps(config, 1), steps(config, 4)
-    np.testing.assert_allclose(loss_one, loss_four, rtol=1e-4)
-    chex.assert_trees_all_close(one.params, four.params, rtol=1e-2, atol=1e-4)
+@objectives
+@pytest.mark.parametrize("devices", [4, 8])
+def test_one_and_several_devices_take_the_same_steps(image_config, objective, devices):
+    config = image_config(**SGD, **OBJECTIVES[objective])
+    (one, loss_one), (many, loss_many) = steps(config, 1), steps(config, devices)
+    np.testing.assert_allclose(loss_one, loss_many, rtol=1e-4)
+    chex.assert_trees_all_close(one.params, many.params, rtol=1e-2, atol=1e-4)
     # BatchNorm's statistics are those of the global batch.
-    chex.assert_trees_all_close(one.model_state, four.model_state, rtol=1e-3, atol=1e-5)
+    chex.assert_trees_all_close(one.model_state, many.model_state, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("objective", ["diet", "augself"])
+def test_both_the_head_and_the_encoder_are_trained(image_config, objective):
+    config = image_config(**SGD, **OBJECTIVES[objective])
+    before = jax.device_get(build_experiment(config).init_state().params)
+    after = steps(config, 1)[0].params
+    # In a ResNet some kernels are behind a scale that starts at zero.
+    for name, least in (("objective", 1.0), ("encoder", 0.5)):
+        moved = jax.tree.map(lambda a, b: np.any(a != b), before[name], after[name])
+        assert np.mean(jax.tree.leaves(moved)) >= least
+
+
+def test_micro_batches_hand_over_the_layers_that_heads_are_shown(image_config):
+    config = image_config(**SGD, **OBJECTIVES["augself"], train__microbatches=2)
+    state, losses = steps(config, 1)
+    assert np.isfinite(losses).all()
+    assert state.params["objective"]["head"]["params"]["crop_hidden1"]["kernel"].shape[1] == 8
 
 
 def test_microbatches_average_the_running_statistics(image_config):
@@ -88,8 +115,11 @@ def test_microbatches_average_the_running_statistics(image_config):
     np.testing.assert_allclose(first, second, rtol=1e-4, atol=1e-6)
 
 
-def test_a_stopped_run_goes_on_as_if_nothing_had_happened(image_config, tmp_path, monkeypatch):
-    config = image_config()
+@objectives
+def test_a_stopped_run_goes_on_as_if_nothing_had_happened(
+    image_config, tmp_path, monkeypatch, objective
+):
+    config = image_config(**OBJECTIVES[objective])
     whole = train(config, tmp_path / "whole")
 
     def make_step_that_is_terminated(*args):

@@ -96,7 +96,7 @@ def test_a_finished_run_is_not_run_again(small_config, tmp_path):
 def falling_then_rising(experiment, placement):
     """Stands for an evaluation: the loss falls up to the second one, and rises from there."""
     losses = iter([3.0, 2.0, 2.5, 2.6, 2.7])
-    return lambda weights, *, full: {"loss": next(losses)}
+    return lambda weights, *, full: {"loss": next(losses), "details": full}
 
 
 def test_a_run_gives_up_when_evaluations_do_not_become_better(small_config, tmp_path):
@@ -116,6 +116,7 @@ def test_a_run_gives_up_when_evaluations_do_not_become_better(small_config, tmp_
 
     result = run(falling_then_rising)
     assert int(result.state.step) == 12  # evaluations of steps 0, 4, 8 and 12; the best is of 4
+    assert result.scores["details"]  # the last one has all scores, though it was not planned
     with loop.open_checkpoints(tmp_path, experiment) as checkpoints:
         assert checkpoints.all_steps() == (8, 12)
         target = loop.abstract_state(experiment, Placement.local())

@@ -113,3 +113,36 @@ def test_a_rotation_stays_one_whatever_trains_the_encoder(kind):
     np.testing.assert_allclose(matrix.T @ matrix, jnp.eye(3), atol=1e-6)
     turned = jnp.abs(matrix - matrix.T)[jnp.triu_indices(3, 1)] / 2
     np.testing.assert_allclose(turned, 0.05, rtol=0.05)
+
+
+@pytest.mark.parametrize(
+    ("kind", "head"), [("adam", 0.1), ("sgd", 0.1), ("muon", 0.01), ("adamw", 0.1)]
+)
+def test_a_head_of_the_objective_has_the_rate_of_the_encoder_but_for_muon(kind, head):
+    params = {
+        "encoder": {"kernel": jnp.zeros((3, 4))},
+        "objective": {"concentration": jnp.zeros(3), "head": jnp.zeros((6, 3))},
+    }
+    optimizer = make_optimizer(
+        kind,
+        steps=10,
+        learning_rate=0.1,
+        concentration_learning_rate=0.01,
+        schedule="constant",
+    )
+    grads = jax.tree.map(jnp.ones_like, params)
+    updates, _ = optimizer.update(grads, optimizer.init(params), params)
+    np.testing.assert_allclose(updates["objective"]["head"], -head, rtol=1e-5)
+    np.testing.assert_allclose(updates["objective"]["concentration"], -0.01, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "setting", "message"),
+    [
+        ("adam", {"weight_decay": 0.1}, "adam has no weight decay"),
+        ("adamw", {"momentum": 0.5}, "momentum is for sgd and lars"),
+    ],
+)
+def test_what_a_kind_has_no_use_for_is_refused(kind, setting, message):
+    with pytest.raises(ValueError, match=message):
+        make_optimizer(kind, steps=10, learning_rate=1e-3, **setting)

@@ -17,6 +17,7 @@ from aninfonce_jax.config.fields import (
 
 Negatives = Literal["both", "anchors"]
 Strategy = Literal["auto", "dense", "chunked", "gather", "ring", "pallas"]
+Operation = Literal["crop", "flip", "jitter", "grey", "blur", "solarise"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,6 +182,29 @@ class SIGRegConfig:
     )
 
 
+@dataclasses.dataclass(frozen=True)
+class DietConfig:
+    """DIET: every example is a class of its own."""
+
+    kind: Literal["diet"] = field("diet", "what is minimised")
+    smoothing: float = field(0.8, "ε: share of a label that is spread over all examples", SHARE)
+    examples: int = field(
+        50_000, "how many examples the training split has; the default is CIFAR-10's", count(1)
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class AugSelfConfig(InfoNCEConfig):
+    """AugSelf: InfoNCE, and heads that tell by how much two augmentations differ."""
+
+    kind: Literal["augself"] = field("augself", "what is minimised")  # type: ignore[assignment]
+    weight: float = field(1.0, "λ: of what the heads miss", NOT_NEGATIVE)
+    predicted: tuple[Operation, ...] = field(
+        ("crop", "jitter"), "the augmentations that heads predict", max_items=6
+    )
+    width: int = field(512, "of the two hidden layers of each head", count(1, 2**20))
+
+
 MemberConfig = AnInfoNCEConfig | AnInfoNCENoL2Config | InfoNCEConfig | LpConfig
 
 
@@ -209,6 +233,8 @@ ObjectiveConfig = (
     | ElboConfig
     | VICRegConfig
     | SIGRegConfig
+    | AugSelfConfig
+    | DietConfig
 )
 ObjectiveKind = Literal[
     "aninfonce",
@@ -222,4 +248,6 @@ ObjectiveKind = Literal[
     "elbo",
     "vicreg",
     "sigreg",
+    "augself",
+    "diet",
 ]
