@@ -51,7 +51,7 @@ checked env --unset=PYTHONPATH --chdir="$scratch" "$scratch/clean/bin/python" -c
   "import aninfonce_jax as an; assert an.__version__ == '$version'; assert all(hasattr(an, x) for x in an.__all__)"
 checked env --unset=PYTHONPATH --chdir="$scratch" "$scratch/clean/bin/aninfonce" --config=quickstart --workdir=try \
   --config.train.steps=2 --config.eval.every=2 --config.source.mixing.candidates=10 \
-  --config.encoder.widths=8 --config.train.batch_size=16 --config.eval.samples=64 --progress=off
+  --config.encoder.widths=8 --config.train.batch_size=16 --config.eval.samples=128 --progress=off
 
 [ -z "$dry" ] || exit 0
 say "$version is ready in $output. Its section of the changelog:"
