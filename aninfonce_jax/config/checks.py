@@ -1,11 +1,12 @@
 """Which values go together, and with the machine."""
 
 import dataclasses
+from typing import Any
 
 from aninfonce_jax.config import kinds
 from aninfonce_jax.config.kinds import KNOWN
 from aninfonce_jax.config.schema import Config, ConfigError, EvalConfig
-from aninfonce_jax.config.values import as_float32
+from aninfonce_jax.config.values import as_float32, shown
 
 # Of a view's side, in pixels: a ResNet halves it three times.
 _SMALLEST_VIEW = 8
@@ -14,6 +15,8 @@ _SMALLEST_VIEW = 8
 def check(config: Config) -> None:
     """Raises ConfigError if the values of a run do not go together."""
     source = config.source
+    for name in ("source", "encoder", "objective", "optimizer"):
+        _check_used(name, getattr(config, name))
     if isinstance(source, kinds.AnchorsConfig):
         _check_anchors(source)
         _require(
@@ -129,6 +132,25 @@ def check_backend(config: Config, backend: str) -> None:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ConfigError(message)
+
+
+def _check_used(name: str, section: Any) -> None:
+    """Checks that what is set in a section, and in those inside it, has a use."""
+    for field in dataclasses.fields(section):
+        value = getattr(section, field.name)
+        for place, inner in enumerate(value if isinstance(value, tuple) else (value,)):
+            if dataclasses.is_dataclass(inner):
+                within = f"{name}.{field.name}"
+                _check_used(f"{within}.{place}" if isinstance(value, tuple) else within, inner)
+        if not field.metadata["only_with"] or value == field.default:
+            continue
+        other, *useful = field.metadata["only_with"]
+        chosen = getattr(section, other)
+        _require(
+            chosen in useful,
+            f"{name}.{field.name}={shown(value)} has no use with {name}.{other}={chosen!r}, only "
+            f"with {' or '.join(map(repr, useful))}; leave it out",
+        )
 
 
 def unused_evaluation(source_kind: str) -> dict[str, str]:
@@ -351,7 +373,7 @@ def _check_concentration(
         f"{name}.layout='constant', got {concentration.layout!r}",
     )
     _require(
-        concentration.low <= concentration.high,
+        concentration.layout in ("constant", "explicit") or concentration.low <= concentration.high,
         f"{name}.low={concentration.low} must not exceed {name}.high={concentration.high}",
     )
     if concentration.layout == "explicit":
@@ -360,10 +382,4 @@ def _check_concentration(
             len(values) == process.dim,
             f"{name}.values needs one Λ for each of source.dim={process.dim} "
             f"factors, got {len(values)}",
-        )
-    else:
-        _require(
-            not concentration.values,
-            f"{name}.values is only read with {name}.layout='explicit', got layout "
-            f"{concentration.layout!r}",
         )

@@ -54,9 +54,26 @@ def field(
     *,
     max_items: int = 2**20,
     needs: str = "",
+    only_with: tuple[str, ...] = (),
 ) -> Any:
-    """Returns a dataclass field; `needs` names what a source must know for it to have a use."""
-    metadata = {"help": help_text, "range": values, "max_items": max_items, "needs": needs}
+    """Returns a dataclass field.
+
+    Args:
+      default: its value unless another is given.
+      help_text: its meaning.
+      values: what it may be.
+      max_items: of a tuple, its greatest length.
+      needs: what a source must know for the field to have a use.
+      only_with: another field of the section, and those of its values with which this field has
+        a use; (): always.
+    """
+    metadata = {
+        "help": help_text,
+        "range": values,
+        "max_items": max_items,
+        "needs": needs,
+        "only_with": only_with,
+    }
     if dataclasses.is_dataclass(default):
         return dataclasses.field(default_factory=lambda: default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)

@@ -25,6 +25,8 @@ Verdict = Literal["holds", "doubtful", "violated"]
 LEVEL = 0.05
 # The power at which a size counts as one that would have been seen.
 POWER = 0.8
+# What to do where something is refuted, but harmless.
+SMALL = "Nothing: it is there, but too small to do harm."
 _WIDTH = 96
 
 
@@ -114,6 +116,14 @@ class Finding:
         return any(item.is_significant(self._share) for item in self.evidence)
 
     @property
+    def is_small(self) -> bool:
+        """Whether what is refuted is harmless up to the end of its interval."""
+        refuted = [item for item in self.evidence if item.is_significant(self._share)]
+        return bool(refuted) and all(
+            item.p_value is not None and item.interval[1] <= item.tolerance for item in refuted
+        )
+
+    @property
     def p_value(self) -> float | None:
         """The smallest p-value, adjusted for the number of tests; None without any."""
         tests = [item.p_value for item in self.evidence if item.p_value is not None]
@@ -130,6 +140,7 @@ class Finding:
             "check": self.check,
             "verdict": self.verdict,
             "alarm": self.is_alarm,
+            "small": self.is_small,
             "assumption": self.assumption,
             "p_value": self.p_value,
             "evidence": [dataclasses.asdict(item) for item in self.evidence],
@@ -144,10 +155,10 @@ class Finding:
         for item in wanted or self.evidence[:1]:
             lines += _wrapped(str(item), " " * 10, " " * 14)
         if self.verdict != "holds":
-            unseen = not self.is_alarm
-            advice = (
-                "Not refuted, but too few pairs to see it; pass more." if unseen else self.advice
-            )
+            if not self.is_alarm:
+                advice = "Not refuted, but too few pairs to see it; pass more."
+            else:
+                advice = SMALL if self.is_small else self.advice
             lines += _wrapped(advice, " " * 10 + "→ ", " " * 12)
         return "\n".join(lines)
 

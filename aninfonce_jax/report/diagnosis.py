@@ -135,6 +135,8 @@ def _entry(finding: Mapping[str, Any], figures: AnyPath | None) -> Entry:
     name = "diagnosis-" + "-".join(finding["check"].replace("Λ", "lambda").split())
     name = "".join(letter for letter in name if letter.isalnum() or letter == "-")
     advice = finding["advice"] if finding["alarm"] else ""
+    if finding.get("small"):
+        advice = "Nothing: it is there, but too small to do harm."
     if finding["verdict"] == "doubtful" and not finding["alarm"]:
         advice = "Not refuted, but too few pairs to see a harmful size: pass more."
     return Entry(

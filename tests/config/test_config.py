@@ -85,7 +85,7 @@ def test_unknown_key_without_neighbour_lists_the_known():
         (
             "source.concentration.values",
             [1.0],
-            "only read with source.concentration.layout='explicit'",
+            "has no use with source.concentration.layout='bimodal', only with 'explicit'",
         ),
         (
             "source.concentration.layout",
@@ -109,12 +109,38 @@ def test_bad_value_gets_one_clear_line(name, value, expected):
 
 
 def test_explicit_concentration():
-    values = with_value(
-        "source.concentration", {"layout": "explicit", "values": [1, 2] * 5, "low": 1.0}
-    )
+    values = with_value("source.concentration", {"layout": "explicit", "values": [1, 2] * 5})
     assert config_lib.from_dict(values).source.concentration.values == (1.0, 2.0) * 5
     values["source"]["concentration"]["values"][3] = -2
     assert "config.source.concentration.values[3] must be above 0, got -2.0" in message(values)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "other", "useful"),
+    [
+        ("source.box_low", -1.0, "source.space='sphere'", "'box'"),
+        ("source.marginal_scale", 2.0, "source.marginal='uniform'", "'normal' or 'laplace'"),
+        ("source.shell", 0.2, "source.sampler='exact'", "'paper'"),
+        ("optimizer.final_fraction", 0.5, "optimizer.schedule='constant'", "'cosine'"),
+    ],
+)
+def test_what_another_choice_leaves_without_a_use_is_refused(name, value, other, useful):
+    values = with_value(name, value)
+    if name.startswith("optimizer"):
+        values["optimizer"]["schedule"] = "constant"
+    text = message(values)
+    assert text.startswith(f"{name}={value} has no use with {other}, only with {useful}")
+
+
+def test_members_of_a_list_are_looked_at_too():
+    flags = {
+        "source.kind": "processes",
+        "objective.kind": "ensemble",
+        "source.members": ({"layout": "constant", "low": 2.0},),
+        "objective.members": ({"kind": "aninfonce"},),
+    }
+    with pytest.raises(ConfigError, match=r"^source\.members\.0\.low=2\.0 has no use with"):
+        config_lib.resolve({}, flags)
 
 
 def test_uniform_on_the_reals_is_refused():
@@ -218,7 +244,8 @@ def test_a_value_beyond_its_range_gets_one_short_line(name, value, expected):
 
 
 def test_ends_of_a_box_must_differ_in_float32():
-    values = with_value("source", {"box_low": 1e8, "box_high": 1e8 + 1})
+    ends = {"box_low": 1e8, "box_high": 1e8 + 1}
+    values = with_value("source", {"space": "box", "conditional": "normal", **ends})
     assert "must be below source.box_high=100000001.0, also in float32" in message(values)
 
 

@@ -55,6 +55,9 @@ def test_the_text_says_what_to_do_only_where_something_is_wrong():
     ]
     good = finding(Evidence("size", 0.0, (0.0, 0.1), 0.2, 1.0, 0.9, 0.1))
     assert "→" not in str(good)
+    small = finding(Evidence("size", 0.1, (0.05, 0.15), 0.2, 1.0, 1e-9, 0.1))
+    assert small.verdict == "doubtful"
+    assert "→ Nothing: it is there" in str(small)
     blind = finding(Evidence("size", 0.0, (0.0, 0.9), 0.2, 1.0, 0.9, 0.5))
     assert "too few pairs" in str(blind)
 

@@ -22,7 +22,12 @@ class AdamConfig:
         "cosine", "learning rates after warm-up; trapezoid: constant, falling over the last half"
     )
     warmup_steps: int = field(100, "steps of linear warm-up", count(0))
-    final_fraction: float = field(0.01, "learning rate at the end, as a share of the peak", SHARE)
+    final_fraction: float = field(
+        0.01,
+        "learning rate at the end, as a share of the peak",
+        SHARE,
+        only_with=("schedule", "cosine", "trapezoid"),
+    )
     b1: float = field(0.9, "Adam's β1", DECAY)
     b2: float = field(0.999, "Adam's β2", DECAY)
     clip_norm: float = field(0.0, "largest global gradient norm; 0: no clipping", RATE)

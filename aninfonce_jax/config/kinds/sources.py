@@ -26,10 +26,17 @@ class ConcentrationConfig:
         "bimodal", "how the true concentrations Λ are laid out over the factors"
     )
     high: float = field(
-        25.0, "largest Λ: content factors; the value of layout 'constant'", POSITIVE
+        25.0,
+        "largest Λ: content factors; the value of layout 'constant'",
+        POSITIVE,
+        only_with=("layout", "bimodal", "linear", "constant"),
     )
-    low: float = field(5.0, "smallest Λ: style factors", POSITIVE)
-    values: tuple[float, ...] = field((), "one Λ per factor, for layout 'explicit'", POSITIVE)
+    low: float = field(
+        5.0, "smallest Λ: style factors", POSITIVE, only_with=("layout", "bimodal", "linear")
+    )
+    values: tuple[float, ...] = field(
+        (), "one Λ per factor, for layout 'explicit'", POSITIVE, only_with=("layout", "explicit")
+    )
 
     def of_factors(self, dim: int) -> tuple[float, ...]:
         """Returns the Λ of each of `dim` factors, for checks that must do without arrays."""
@@ -58,7 +65,12 @@ class MixingConfig:
     activation: Literal["leaky_relu", "elu", "smooth_leaky_relu", "softplus", "none"] = field(
         "leaky_relu", "nonlinearity between the mixing's layers"
     )
-    slope: float = field(0.2, "negative slope of the mixing's leaky activations", Range(1e-6, 1))
+    slope: float = field(
+        0.2,
+        "negative slope of the mixing's leaky activations",
+        Range(1e-6, 1),
+        only_with=("activation", "leaky_relu", "smooth_leaky_relu"),
+    )
     init: Literal["uniform", "orthogonal"] = field(
         "uniform", "mixing matrices: uniform with unit columns, or random orthogonal"
     )
@@ -77,21 +89,36 @@ class AnchorsConfig:
         10, "number of latent factors d", count(1, 2**20, "a mixing is a matrix of dim x dim")
     )
     space: Literal["sphere", "box", "real"] = field("sphere", "where the latents live")
-    radius: float = field(1.0, "radius of the sphere", POSITIVE)
-    box_low: float = field(0.0, "lower end of the box, each side", ANY_SIGN)
-    box_high: float = field(1.0, "upper end of the box, each side", ANY_SIGN)
+    radius: float = field(1.0, "radius of the sphere", POSITIVE, only_with=("space", "sphere"))
+    box_low: float = field(
+        0.0, "lower end of the box, each side", ANY_SIGN, only_with=("space", "box")
+    )
+    box_high: float = field(
+        1.0, "upper end of the box, each side", ANY_SIGN, only_with=("space", "box")
+    )
     box_boundary: Literal["reject", "wrap"] = field(
-        "reject", "what happens to a draw that leaves the box"
+        "reject", "what happens to a draw that leaves the box", only_with=("space", "box")
     )
     marginal: Literal["uniform", "normal", "laplace", "generalized_normal", "vmf"] = field(
         "uniform", "distribution of the anchors"
     )
     marginal_scale: float = field(
-        1.0, "scale of a normal, Laplace or generalised normal marginal", POSITIVE
+        1.0,
+        "scale of a normal, Laplace or generalised normal marginal",
+        POSITIVE,
+        only_with=("marginal", "normal", "laplace", "generalized_normal"),
     )
-    marginal_exponent: float = field(2.0, "exponent p of a generalised normal marginal", EXPONENT)
+    marginal_exponent: float = field(
+        2.0,
+        "exponent p of a generalised normal marginal",
+        EXPONENT,
+        only_with=("marginal", "generalized_normal"),
+    )
     marginal_concentration: float = field(
-        1.0, "κ of a von Mises–Fisher marginal (north pole)", POSITIVE
+        1.0,
+        "κ of a von Mises–Fisher marginal (north pole)",
+        POSITIVE,
+        only_with=("marginal", "vmf"),
     )
 
 
@@ -103,15 +130,28 @@ class FamilyConfig(AnchorsConfig):
         "anisotropic", "vmf", "normal", "laplace", "generalized_normal", "bimodal"
     ] = field("anisotropic", "distribution of a positive given its anchor")
     conditional_exponent: float = field(
-        2.0, "exponent p of a generalised normal conditional", EXPONENT
+        2.0,
+        "exponent p of a generalised normal conditional",
+        EXPONENT,
+        only_with=("conditional", "generalized_normal"),
     )
     bimodal_offset: float = field(
-        0.5, "distance of the two modes of a bimodal conditional from the anchor", NOT_NEGATIVE
+        0.5,
+        "distance of the two modes of a bimodal conditional from the anchor",
+        NOT_NEGATIVE,
+        only_with=("conditional", "bimodal"),
     )
     sampler: Literal["exact", "paper"] = field(
-        "exact", "anisotropic positives: the true density, or the paper's shell rejection"
+        "exact",
+        "anisotropic positives: the true density, or the paper's shell rejection",
+        only_with=("conditional", "anisotropic"),
     )
-    shell: float = field(0.1, "half-width of the shell that sampler 'paper' accepts", POSITIVE)
+    shell: float = field(
+        0.1,
+        "half-width of the shell that sampler 'paper' accepts",
+        POSITIVE,
+        only_with=("sampler", "paper"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
