@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import Self
 
+import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax.data.matching import MatchedOrder
@@ -52,9 +53,11 @@ class MatchedPairs(ImagePairs):
         return _Together({_ANCHOR: anchors, _POSITIVE: positives})
 
     def pairs(self, key: Array, fed: PyTree, batch_size: int) -> Pairs:
-        """Returns the images as they are."""
+        """Returns the images as they are, and the numbers of the anchors."""
         del key, batch_size
-        return Pairs(self.plain_views(fed[_ANCHOR]), self.plain_views(fed[_POSITIVE]))
+        anchors, positives = fed[_ANCHOR], fed[_POSITIVE]
+        views = self.plain_views(anchors), self.plain_views(positives)
+        return Pairs(*views, number=jnp.asarray(anchors.index))
 
     def preview(self, key: Array, count: int) -> PairSheet:
         """Returns images of the test split, each with its second view."""

@@ -231,6 +231,7 @@ def test_a_sphere_has_no_room_for_a_variance_of_one_in_every_output(kind):
         ),
         ("diet", "decoded_views", "draws new ones without end; use source.kind='images'"),
         ("augself", "process", "predicts how views were augmented, and source.kind='process'"),
+        ("augself", "matched_images", "'matched_images' augments none"),
         ("augself", "decoder", "augments none; use source.kind='images' or 'decoded_views'"),
     ],
 )

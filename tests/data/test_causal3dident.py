@@ -119,6 +119,7 @@ def test_second_views_are_images_of_the_same_class(matched_config):
     np.testing.assert_array_equal(part["positive"].index, positive.index[4:])
     pairs = source.pairs(jax.random.key(0), fed, 8)
     chex.assert_trees_all_close(pairs.view2, positive.image / np.float32(255), atol=1e-6)
+    np.testing.assert_array_equal(pairs.number, anchor.index)
     shapes = jax.tree.map(lambda x: (x.shape, x.dtype), fed)
     assert shapes == jax.tree.map(lambda x: (x.shape, x.dtype), source.fed(8))
     held_out = source.held_out(8)
