@@ -35,7 +35,7 @@ from aninfonce_jax.config.sweep import make_sweep
 from aninfonce_jax.distributed.cluster import find_cluster
 from aninfonce_jax.distributed.equal import versions
 from aninfonce_jax.distributed.peers import ALONE, Peers
-from aninfonce_jax.remote import AnyPath, RemoteError
+from aninfonce_jax.remote import AnyPath, RemoteError, RemotePath, remote_error
 from aninfonce_jax.stop import Preempted, StopSignal
 
 if TYPE_CHECKING:
@@ -275,6 +275,9 @@ def _train_one(
     except (DivergedError, UnfinishedError, CheckpointError, DataError) as error:
         return complain(error, EXIT_FAILED)
     except OSError as error:  # a full disk, a folder that was removed or made read-only
+        if isinstance(run.folder, RemotePath) and not isinstance(error, RemoteError):
+            # Of what Orbax lists by itself the store's answer is raised as it came, a page of HTML.
+            error = remote_error(run.folder, error)
         return complain(
             f"the run in {run.folder} can't go on: {error}; mend it, and the same command "
             "goes on from the last checkpoint",
