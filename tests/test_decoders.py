@@ -190,6 +190,7 @@ def test_a_missing_vae_is_trained_first_and_once(command, tmp_path, capsys):
     assert "holds a run with another config (source.decoder" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_vae_that_another_process_trains_is_waited_for(command, tmp_path, vae_run, capsys):
     held, done = threading.Event(), threading.Event()
 
@@ -218,6 +219,7 @@ def test_a_vae_that_another_process_trains_is_waited_for(command, tmp_path, vae_
     assert "its VAE is trained first" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_vae_that_was_stopped_is_trained_on(command, tmp_path, vae_run):
     folder = shutil.copytree(vae_run, tmp_path / "vae")
     for name in ("4", "3"):

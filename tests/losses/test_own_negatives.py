@@ -55,10 +55,15 @@ def test_the_minimum_is_the_difference_of_the_concentrations():
     """Cor. 3.1: d = 20, Λ⁺ = 150, Λ⁻ = 100, the true encoder: within 2 % of 50."""
     sphere, anchors_count, own = Sphere(20), 2**14, 15
     keys = jax.random.split(jax.random.key(0), 3)
-    anchors = Uniform().sample(keys[0], sphere, anchors_count)
-    near = VonMisesFisher(150.0).sample(keys[1], sphere, anchors)
-    hard = VonMisesFisher(100.0).sample(keys[2], sphere, jnp.repeat(anchors, own, axis=0))
-    hard = hard.reshape(anchors_count, own, 20)
+
+    @jax.jit
+    def draw():
+        anchors = Uniform().sample(keys[0], sphere, anchors_count)
+        near = VonMisesFisher(150.0).sample(keys[1], sphere, anchors)
+        hard = VonMisesFisher(100.0).sample(keys[2], sphere, jnp.repeat(anchors, own, axis=0))
+        return anchors, near, hard.reshape(anchors_count, own, 20)
+
+    anchors, near, hard = draw()
     slope = jax.jit(jax.grad(lambda c: own_negatives_loss(anchors, near, hard, c)))
     low, high = 20.0, 100.0
     for _ in range(12):

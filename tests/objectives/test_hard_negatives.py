@@ -30,7 +30,7 @@ def evaluate(objective, params, devices=4):
         return observations @ MATRIX
 
     placement = Placement.local(devices)
-    found = objective(params, encode, PAIRS, jax.random.key(3), placement)
+    found = jax.jit(lambda p: objective(p, encode, PAIRS, jax.random.key(3), placement))(params)
     assert calls == [(BATCH * (2 + OWN), DIM)]
     return found
 

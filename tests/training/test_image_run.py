@@ -74,7 +74,7 @@ objectives = pytest.mark.parametrize("objective", list(OBJECTIVES))
 
 
 @objectives
-@pytest.mark.parametrize("devices", [4, 8])
+@pytest.mark.parametrize("devices", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_one_and_several_devices_take_the_same_steps(image_config, objective, devices):
     config = image_config(**SGD, **OBJECTIVES[objective])
     (one, loss_one), (many, loss_many) = steps(config, 1), steps(config, devices)
