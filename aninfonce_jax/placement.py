@@ -271,6 +271,11 @@ def in_slices(devices: Sequence[Any], slices: int) -> list[list[Any]]:
     return parts
 
 
+def local_count() -> int:
+    """Returns how many devices this process has."""
+    return jax.local_device_count()
+
+
 @functools.cache
 def _identity(sharding: Sharding) -> Any:
     return jax.jit(lambda x: x, out_shardings=sharding)

@@ -17,7 +17,7 @@ from aninfonce_jax.distributed.peers import Peers, of_runtime
 from aninfonce_jax.evaluation.diagnosing import diagnose_workdir
 from aninfonce_jax.evaluation.runner import evaluate_workdir, make_evaluate
 from aninfonce_jax.memory import check_fits
-from aninfonce_jax.placement import Placement
+from aninfonce_jax.placement import Placement, local_count
 from aninfonce_jax.remote import AnyPath, RemotePath
 from aninfonce_jax.report.diagnosis import write_diagnosis_page
 from aninfonce_jax.stop import StopSignal
@@ -163,7 +163,7 @@ def require_alike(peers: Peers, configs: Mapping[str, Config], workdir: AnyPath)
     """
     if not peers.are_many:
         return
-    values = {**versions(), "the number of local devices": jax.local_device_count()}
+    values = {**versions(), "the number of local devices": local_count()}
     values["--workdir"] = str(workdir.absolute())
     for name, config in configs.items():
         own = shared_settings(config_lib.to_dict(config))
@@ -180,7 +180,7 @@ def place(config: Config, *, training: bool = True) -> Placement:
     if training:
         check_data(config)
     hosts = jax.process_count()
-    devices = config_lib.check_devices(config, jax.local_device_count(), hosts)
+    devices = config_lib.check_devices(config, local_count(), hosts)
     if training:
         config_lib.check_backend(config, jax.default_backend())
     check_fits(config, devices, hosts=hosts, training=training)

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-import jax
 import numpy as np
 
 from aninfonce_jax import workdir as workdir_lib
@@ -28,7 +27,7 @@ from aninfonce_jax.estimator.saved import write_model
 from aninfonce_jax.estimator.scoring import loss_of
 from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes, is_number
 from aninfonce_jax.estimator.training import ContinuedExperiment, Start, snapshot_tree
-from aninfonce_jax.placement import Placement
+from aninfonce_jax.placement import Placement, local_count
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.runs import train
 from aninfonce_jax.scores import registry
@@ -309,7 +308,7 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
                 batch_size=self.batch_size,
                 steps=1 if is_partial else self.steps,
                 held_out=self.held_out if sets_aside else 0.0,
-                devices=jax.local_device_count(),
+                devices=local_count(),
             ),
         )
 

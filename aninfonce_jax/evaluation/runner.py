@@ -157,8 +157,8 @@ def evaluate_workdir(
         changed = config_lib.difference(experiment.complete(saved.values), experiment.description)
         if changed:
             scores[registry.EVALUATED_WITH] = {name: now for name, (_, now) in changed.items()}
-        elif restored.extra["untrained"] is not None:  # scored in the same way
-            scores[registry.UNTRAINED] = restored.extra["untrained"]
+        elif restored.extra[registry.UNTRAINED] is not None:  # scored in the same way
+            scores[registry.UNTRAINED] = restored.extra[registry.UNTRAINED]
         if peers.is_first:
             workdir_lib.write_eval(workdir, scores, config_hash, restored.extra.get("rows"))
         peers.wait_for_all("scores are written")

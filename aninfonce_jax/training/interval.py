@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from aninfonce_jax.scores import registry
 from aninfonce_jax.training.step import Metrics
 from aninfonce_jax.types import Array
 
@@ -42,7 +43,7 @@ class Interval:
 
     def settle(self, metrics: Metrics, count: int) -> None:
         """Lets `known_loss` look at a call: the next one is asked only when it is done."""
-        self._known = metrics["loss"], count
+        self._known = metrics[registry.LOSS.key], count
 
     def known_loss(self) -> float | None:
         """Returns the mean loss of the call that was settled last; None if there is none."""
@@ -74,4 +75,4 @@ class Interval:
         """Goes on from what `save` returned."""
         if saved:
             metrics = {name: jnp.asarray(values) for name, values in saved.items()}
-            self._calls = [(metrics, len(saved["loss"]))]
+            self._calls = [(metrics, len(saved[registry.LOSS.key]))]

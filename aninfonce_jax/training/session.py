@@ -142,7 +142,7 @@ class Session:
         stand = "finished already," if restored.step == last else "going on from"
         self.tools.progress.message(f"{stand} step {restored.step} of {last} in {self.workdir}")
         self.history = list(extra["history"])
-        self.untrained = extra["untrained"]
+        self.untrained = extra[registry.UNTRAINED]
         self.interval.restore(extra["interval"])
 
     def run(self, state: TrainState, step_fn: Step) -> TrainResult:
@@ -337,7 +337,7 @@ class Session:
                 "history": self.history,
                 # Every row of the metrics so far, so that a damaged file can be made again.
                 "rows": list(self.tools.writer.rows),
-                "untrained": self.untrained,
+                registry.UNTRAINED: self.untrained,
                 "interval": self.interval.save(),
                 "clock": self.tools.clock.save(),
             },

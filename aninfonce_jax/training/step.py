@@ -8,6 +8,7 @@ import optax
 
 from aninfonce_jax import rng
 from aninfonce_jax.placement import Placement, on
+from aninfonce_jax.scores import registry
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, PyTree, Weights
@@ -115,7 +116,7 @@ def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:
         good = jnp.isfinite(loss) & jnp.isfinite(grad_norm)
         state = jax.lax.cond(good, apply, lambda state, *_: state, state, model_state, grads)
         # An objective that adds something to its loss on the way logs the loss itself.
-        return state, {"loss": loss, "grad_norm": grad_norm, **metrics}
+        return state, {registry.LOSS.key: loss, "grad_norm": grad_norm, **metrics}
 
     return step
 

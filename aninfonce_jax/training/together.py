@@ -8,13 +8,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config import flatten_values
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.distributed.equal import versions
 from aninfonce_jax.distributed.peers import Peers
+from aninfonce_jax.placement import local_count
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.training.experiment import Experiment
 
@@ -29,7 +28,7 @@ def to_be_equal(experiment: Experiment) -> dict[str, Any]:
     config = shared_settings(experiment.description)
     return {
         **versions(),
-        "the number of local devices": jax.local_device_count(),
+        "the number of local devices": local_count(),
         "the data set": experiment.source.fingerprint(),
         **{f"config.{name}": value for name, value in config.items()},
     }
