@@ -117,13 +117,13 @@ class HeldOutPairs:
                     lambda index: one(weights, index, None), jnp.arange(batches)
                 )
             )
-            return lambda weights: jax.tree.map(np.float64, self._placement.fetch(mapped(weights)))
+            return lambda weights: jax.tree.map(_as_float64, self._placement.fetch(mapped(weights)))
         compiled = jax.jit(one)
 
         def over_fed(weights: Weights) -> Any:
             found = [compiled(weights, i, fed) for i, fed in enumerate(self._batches(batches))]
             return jax.tree.map(
-                lambda *own: np.float64(np.stack(own)), *self._placement.fetch(found)
+                lambda *own: _as_float64(np.stack(own)), *self._placement.fetch(found)
             )
 
         return over_fed
@@ -180,6 +180,10 @@ def loss_findings(losses: np.ndarray, floors: np.ndarray | None) -> Findings:
         {name: float(np.mean(values)) for name, values in parts.items()},
         {name: intervals.mean_interval(values) for name, values in parts.items()},
     )
+
+
+def _as_float64(x: Any) -> np.ndarray:
+    return np.asarray(x, np.float64)
 
 
 def overlap_findings(counts: Mapping[str, np.ndarray]) -> Findings:

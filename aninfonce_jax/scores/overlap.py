@@ -40,7 +40,8 @@ def count_similarities(first: Array, second: Array) -> Array:
 
 def _directions(x: Array) -> Array:
     lengths = jnp.linalg.norm(x, axis=1, keepdims=True)
-    return x / jnp.maximum(lengths, jnp.finfo(x.dtype).tiny)
+    # Not by the smallest number of its type: with jax 0.7 zeros became NaN by that.
+    return x / jnp.maximum(lengths, 1e-12)
 
 
 def overlap(counts: npt.ArrayLike) -> tuple[float, Interval | None]:
