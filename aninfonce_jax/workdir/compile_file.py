@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from aninfonce_jax.files import FileError, read_json, write_json
+from aninfonce_jax.files import write_json
 from aninfonce_jax.remote import AnyPath
-from aninfonce_jax.workdir.names import COMPILE_FILE, reading
-from aninfonce_jax.workdir.seals import check_seal, seal
+from aninfonce_jax.workdir.names import COMPILE_FILE
+from aninfonce_jax.workdir.seals import read_sealed, seal
 
 # Far above what forecasts for every topology take.
 _COMPILE_BYTES = 2**26
@@ -36,11 +36,5 @@ def read_forecasts(folder: AnyPath) -> Mapping[str, Any]:
     Raises:
       WorkdirError: it is missing, damaged or was edited.
     """
-    path = folder / COMPILE_FILE
-    with reading(path, "; make it again with --mode=compile"):
-        values = read_json(path, _COMPILE_BYTES)
-        check_seal(path, values)
-        for name, kind in _ENTRIES.items():
-            if not isinstance(values.get(name), kind):
-                raise FileError(f"{path} holds no {name}")
-    return values
+    advice = "; make it again with --mode=compile"
+    return read_sealed(folder / COMPILE_FILE, _COMPILE_BYTES, _ENTRIES, advice)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from aninfonce_jax.files import FileError, read_json, write_json
+from aninfonce_jax.files import write_json
 from aninfonce_jax.remote import AnyPath
-from aninfonce_jax.workdir.names import DIAGNOSIS_FILE, reading
-from aninfonce_jax.workdir.seals import check_seal, seal
+from aninfonce_jax.workdir.names import DIAGNOSIS_FILE
+from aninfonce_jax.workdir.seals import read_sealed, seal
 
 # Far above what a diagnosis takes, with a thousand dimensions too.
 _DIAGNOSIS_BYTES = 2**28
@@ -33,11 +33,5 @@ def read_diagnosis(folder: AnyPath) -> Mapping[str, Any]:
     Raises:
       WorkdirError: it is missing, damaged or was edited.
     """
-    path = folder / DIAGNOSIS_FILE
-    with reading(path, "; make it again with --mode=diagnose"):
-        values = read_json(path, _DIAGNOSIS_BYTES)
-        check_seal(path, values)
-        for name, kind in _ENTRIES.items():
-            if not isinstance(values.get(name), kind):
-                raise FileError(f"{path} holds no {name}")
-    return values
+    advice = "; make it again with --mode=diagnose"
+    return read_sealed(folder / DIAGNOSIS_FILE, _DIAGNOSIS_BYTES, _ENTRIES, advice)

@@ -5,8 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from aninfonce_jax.files import FileError, finite
+from aninfonce_jax.files import FileError, finite, read_json
 from aninfonce_jax.remote import AnyPath
+from aninfonce_jax.workdir.names import reading
 
 # Of config.json and eval.json. Files of format 1 had neither this number nor a digest.
 FORMAT = 2
@@ -33,3 +34,26 @@ def check_seal(path: AnyPath, content: Mapping[str, Any]) -> bool:
     if content["format"] != FORMAT:
         raise FileError(f"{path} has format {content['format']}, this version knows {FORMAT}")
     return True
+
+
+def read_sealed(
+    path: AnyPath, most_bytes: int, entries: Mapping[str, type], advice: str
+) -> Mapping[str, Any]:
+    """Returns what a sealed file holds.
+
+    Args:
+      path: the file.
+      most_bytes: that it may have.
+      entries: what must be in it, and of which type.
+      advice: how it is made again, behind what is wrong with it.
+
+    Raises:
+      WorkdirError: it is missing, damaged or was edited.
+    """
+    with reading(path, advice):
+        values = read_json(path, most_bytes)
+        check_seal(path, values)
+        for name, kind in entries.items():
+            if not isinstance(values.get(name), kind):
+                raise FileError(f"{path} holds no {name}")
+    return values
