@@ -350,7 +350,7 @@ def _show(folders: Sequence[AnyPath], output: AnyPath) -> int:
 
     runs = [read_workdir(folder) for folder in folders]
     # By their objectives, as while they train, where that tells them apart.
-    names = [run.kind for run in runs]
+    names = [run.objective.kind for run in runs]
     for others in ([run.name for run in runs], [*map(str, folders)]):
         if len(set(names)) < len(names):
             names = others

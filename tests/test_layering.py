@@ -61,7 +61,7 @@ ONLY = {
     # From files alone: nothing that trains.
     "report": {
         *("cli", "files", "remote", "workdir"),
-        *("scores.registry", "scores.intervals", "scores.concentration"),
+        *("scores.registry", "scores.objectives", "scores.intervals", "scores.concentration"),
     },
 }
 # What a kind of section has is for the config and for what builds or counts by it.

@@ -21,7 +21,6 @@ from aninfonce_jax.scores.registry import (
 )
 
 _ALIKE = 1.0  # percentage points; what is closer than this is called alike
-_BASELINE = "infonce"
 
 # The mean over the runs of a group, by layer and then by readout: of the classes and of the
 # average over what was done, in per cent; NaN if unknown.
@@ -53,7 +52,7 @@ def summarize_readouts(family: Comparison) -> list[str]:
     sentences = [_kept_sentence(group, scores[group.label]) for group in groups]
     context = [_guessing_sentence(family.runs, scores), _untrained_sentence(family.runs)]
     sentences.append(" ".join(filter(None, context)))
-    usual = [group for group in groups if group.kind == _BASELINE]
+    usual = [group for group in groups if group.objective.is_usual]
     baseline = usual[0] if len(usual) == 1 else groups[0]
     for group in groups:
         if group is not baseline:

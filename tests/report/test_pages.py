@@ -12,8 +12,8 @@ from page_outline import Outline
 from readout_workdirs import make_image_workdir
 
 from aninfonce_jax.report import report
-from aninfonce_jax.report.groups import objective_name
 from aninfonce_jax.scores import registry
+from aninfonce_jax.scores.objectives import objective
 from aninfonce_jax.workdir import read_metrics, read_saved
 
 RECOVERY = ["factors", "r2", "concentration", "map"]
@@ -184,7 +184,7 @@ def test_every_run_has_a_command_of_its_own_and_its_settings(pages):
     folders, path = pages["synthetic"]
     page = path.read_text(encoding="utf-8")
     for folder in folders:
-        own = page[page.index(f"To repeat {objective_name(folder.name)}:") :]
+        own = page[page.index(f"To repeat {objective(folder.name).label}:") :]
         assert re.search(r"<pre[^>]*>(.*?)</pre>", own)[1].endswith(f"kind={folder.name}")
     rows = {row[0]: row[1:] for row in Outline(page).rows}
     assert rows["objective.kind ≠"] == ["aninfonce", "infonce"]

@@ -7,6 +7,7 @@ from readout_workdirs import make_image_workdir
 
 from aninfonce_jax.report import groups, summary
 from aninfonce_jax.report import runs as runs_lib
+from aninfonce_jax.scores.objectives import objective
 
 
 def summarize(runs):
@@ -87,8 +88,8 @@ def test_the_sign_of_a_difference_is_that_of_its_words(own, other):
         found = {"readouts": {"projector": {"average": [average - 0.02, average + 0.02]}}}
         final = {"readouts": {"projector": {"average": average}}, "intervals": found}
         return runs_lib.WorkDir(
-            name=kind, kind=kind, config={}, config_hash="", command="", train=[], evals=[final],
-            final=final,
+            name=kind, objective=objective(kind), config={}, config_hash="", command="",
+            train=[], evals=[final], final=final,
         )  # fmt: skip
 
     contrast = summarize([run("infonce", other), run("aninfonce", own)])[-1]
