@@ -55,7 +55,7 @@ ONLY = {
     "scores": {"types"},
     "diagnosis": {"scores"},
     "sources": {"data", "dgp", "placement", "types"},
-    "objectives": {"losses", "models", "placement", "sources", "types"},
+    "objectives": {"losses", "models", "placement", "scores.registry", "sources", "types"},
     # No jax: whatever trains is a process of its own.
     "sweeps": {"cli", "config", "files", "memory", "scores.registry", "stop", "workdir"},
     # From files alone: nothing that trains.

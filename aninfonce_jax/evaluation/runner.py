@@ -156,7 +156,7 @@ def evaluate_workdir(
         }
         changed = config_lib.difference(experiment.complete(saved.values), experiment.description)
         if changed:
-            scores[registry.EVALUATED_WITH] = {name: now for name, (_, now) in changed.items()}
+            scores[workdir_lib.EVALUATED_WITH] = {name: now for name, (_, now) in changed.items()}
         elif restored.extra[registry.UNTRAINED] is not None:  # scored in the same way
             scores[registry.UNTRAINED] = restored.extra[registry.UNTRAINED]
         if peers.is_first:

@@ -228,7 +228,7 @@ def read_workdir(path: AnyPath) -> WorkDir:
             f"{evaluation.problem}; the scores shown are {shown}: --mode=eval writes it again"
         )
     # Evaluated once more in another way than the run itself did.
-    config |= last.get(registry.EVALUATED_WITH) or {}
+    config |= last.get(workdir_lib.EVALUATED_WITH) or {}
     evals = evals or [last]
     if last.get(registry.STEP) in (None, evals[-1].get(registry.STEP)):
         last = {**evals[-1], **{key: value for key, value in last.items() if value is not None}}

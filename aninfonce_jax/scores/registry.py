@@ -205,7 +205,6 @@ NEVER_APPLIED = "never_applied"  # operations that are read out but were no part
 UNTRAINED = "untrained"  # what is `OF_UNTRAINED`, of the network before its first step
 SAMPLES = "samples"  # a sheet of pairs that the source made itself, a PNG in base64
 WARNINGS, INTERVALS = "warnings", "intervals"
-EVALUATED_WITH = "evaluated_with"
 
 # --- Entries that measure the machine, not the run ---
 
@@ -242,9 +241,19 @@ PHASE_NAMES: dict[Phase, PhaseName] = {
 }
 
 
+def member_name(place: int) -> str:
+    """What a member of an ensemble is called, counted from 1."""
+    return f"member_{place}"
+
+
+def member_entry(place: int, key: str) -> str:
+    """What rows of training call an entry of a member, counted from 1."""
+    return f"{member_name(place)}_{key}"
+
+
 def member_loss(place: int) -> str:
     """What rows of training call the loss of a member, counted from 1."""
-    return f"member_{place}_loss"
+    return member_entry(place, LOSS.key)
 
 
 def phase_key(phase: Phase) -> str:

@@ -51,6 +51,8 @@ INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
 # In a checkpoint that Orbax has finished where nothing can be renamed.
 FINISHED_SAVE = "commit_success.txt"
 
+# The entry of an evaluation for what it did in another way than the run itself.
+EVALUATED_WITH = "evaluated_with"
 # What the config of an experiment says that no config file made.
 MADE_IN_CODE = "code"
 
