@@ -130,7 +130,7 @@ def test_a_wrong_key_of_a_default_is_a_line(tmp_path):
     path = tmp_path / "config.py"
     path.write_text(
         "from aninfonce_jax.config import default_config\n"
-        "def get_config():\n  config = default_config()\n  config.train.stpes = 3\n"
+        "def get_config():\n  config = default_config()\n  return config.train.stpes\n"
     )
     with pytest.raises(ConfigError, match=r"failed to load: AttributeError: .*stpes"):
         load_config(str(path))
