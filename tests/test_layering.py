@@ -57,7 +57,10 @@ ONLY = {
     "sources": {"data", "dgp", "placement", "types"},
     "objectives": {"losses", "models", "placement", "scores.registry", "sources", "types"},
     # No jax: whatever trains is a process of its own.
-    "sweeps": {"cli", "config", "files", "memory", "scores.registry", "stop", "workdir"},
+    "sweeps": {
+        *("cli", "config", "distributed.cpu_threads", "files", "memory", "scores.registry"),
+        *("stop", "workdir"),
+    },
     # From files alone: nothing that trains.
     "report": {
         *("cli", "files", "remote", "workdir"),
