@@ -154,8 +154,7 @@ class LossOutput:
     def strategy(self) -> str:
         """The name of the strategy that computed the loss.
 
-        Of a `lax.cond` whose branches have different strategies it is always that of the first
-        branch. Which one each branch has can be asked for beforehand:
-        `jax.eval_shape(branch, ...).strategy`.
+        If the branches of a `lax.cond` have different strategies, it is always that of the first
+        branch. Ask for that of each branch beforehand: `jax.eval_shape(branch, ...).strategy`.
         """
         return self.chosen.word

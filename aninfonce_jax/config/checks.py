@@ -5,7 +5,7 @@ from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.config.unused import check_used
 from aninfonce_jax.config.values import as_float32
 
-# Of a view's side, in pixels: a ResNet halves it three times.
+# The shortest side of a view, in pixels: a ResNet halves it three times.
 _SMALLEST_VIEW = 8
 
 

@@ -36,11 +36,11 @@ _GRACE_SECONDS = 10.0
 _SLOW_RATIO = 20
 _SLOW_SECONDS = 30.0
 _FEWEST_STEPS = 5
-# Of a process whose connection to another broke, the signs of life are expected in this time.
+# Once a connection between processes broke, signs of life are due within so many beats.
 _BROKEN_BEATS = 3
 # A thread that slept so much longer than it wanted was stopped itself, and judges nobody by it.
 _OWN_STOP_SECONDS = 5.0
-# Of the slow and lost, how many are described.
+# How many slow or lost processes are described.
 _MOST_TOLD = 16
 
 TRAINING = "training"

@@ -48,7 +48,7 @@ _MLP_WIDTH = (48, 512)
 _PROJECTOR_WIDTH = 512
 # Up to this side, a ResNet must not begin by quartering its images.
 _SMALL_SIDE = 64
-# Of Muon; what also keeps a network from learning pairs by heart.
+# Muon's weight decay, which also keeps a network from learning pairs by heart.
 _MUON_DECAY = 0.3
 _CONCENTRATION_RATE = 1e-2
 

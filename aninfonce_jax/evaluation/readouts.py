@@ -22,7 +22,7 @@ from aninfonce_jax.sources.source import Examples, ExampleSet, Interventions
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Intervention, Weights
 
-# Of the examples that a readout learns from, the share that chooses its penalty.
+# The share of a readout's training examples that chooses its penalty.
 _VALIDATION_SHARE = 0.2
 
 # One array [n, features] for each layer.

@@ -184,7 +184,7 @@ def _runs(computations: Mapping[str, _Computation], entry: str) -> Iterator[tupl
                 waiting.append((called["body"][0], times * (trips or 1), trips is None))
                 waiting.append((called["condition"][0], times * (trips or 1), False))
             elif instruction.opcode in ("call", "conditional", "async-start"):
-                # Of the branches of a condition one runs: the largest, to be safe.
+                # One branch of a condition runs: the largest is counted, to be safe.
                 keys = [key for key in called if key != "to_apply" or instruction.opcode == "call"]
                 branches = [branch for key in keys for branch in called[key]]
                 if branches:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from aninfonce_jax.forecast.chips import Topology
 from aninfonce_jax.forecast.hlo import Collective
 
-# Of the bound: what well-made steps are known to reach, at the lower end.
+# The share of the bound that well-made steps are known to reach, at the lower end.
 EFFICIENCY = 0.4
 # How much of its output each chip sends, for a group of n in a ring.
 _SENT: dict[str, Callable[[int], float]] = {

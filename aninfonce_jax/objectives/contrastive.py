@@ -216,7 +216,7 @@ class AnInfoNCE(Contrastive):
             return self(params, encode, pairs, key, placement)
         embeddings = encode(join_views(pairs))
         loss, metrics = self._of_embeddings(params, embeddings, placement)
-        # Of the anchors alone: it is they that are spread evenly at the optimum.
+        # Two penalties look at the anchors alone: it is they that are spread evenly at the optimum.
         anchors, _ = split_views(embeddings)
         values = {
             "centring": lambda: centring_penalty(embeddings),

@@ -1,6 +1,6 @@
 """What was recovered of known latents in plain sentences, made from nothing but its numbers.
 
-Of two objectives one is called better only where their intervals part.
+One of two objectives is called better only if their intervals do not overlap.
 """
 
 import math

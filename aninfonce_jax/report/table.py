@@ -72,9 +72,9 @@ def table_rows(name: str, scores: Mapping[str, Any]) -> list[ReadoutRow]:
 
     Args:
       name: what the objective is called.
-      scores: what `eval.json` holds. Of it are used the readouts, by layer and then by what
-        is read, accuracies as shares; by layer and operation the R² of its strength; the
-        intervals of both; and the same of the network before its first step.
+      scores: what `eval.json` holds. These are used: readouts by layer and by what is read, as
+        shares; the R² of an operation's strength, by layer and operation; the intervals of both;
+        and all of it for the network before its first step.
 
     Returns:
       A row for each layer, and if the untrained network was read as many more. Each has every

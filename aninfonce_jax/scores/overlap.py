@@ -13,7 +13,7 @@ from aninfonce_jax.scores.intervals import Interval
 from aninfonce_jax.types import Array
 
 BINS = 100
-# Of the histograms, over all values that a cosine can take.
+# Edges of the histograms' bins, over all values that a cosine can take.
 EDGES = np.linspace(-1, 1, BINS + 1)
 
 

@@ -20,7 +20,7 @@ from aninfonce_jax.workdir import FAILED, FINISHED, STOPPED, WAITING, Status
 
 # What Python, jax and the compiler take beside the arrays of a run.
 _PROCESS_BYTES = 2**30
-# Of the end of a run's output, which may be long.
+# How much of the end of a run's output is read, which may be long.
 _LOG_BYTES = 2**16
 
 

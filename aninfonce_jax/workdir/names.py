@@ -36,7 +36,7 @@ TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
 FIGURE_ENDINGS = (".png", ".svg")
 PROFILE_FOLDER = "profile"
-# Of a sweep: what its runs print, and what is sent to a cluster.
+# Folders of a sweep: for what its runs print, and for what is sent to a cluster.
 LOGS_FOLDER = "logs"
 LOG_ENDING = ".log"
 SUBMITTED_FOLDER = "submitted"
