@@ -23,7 +23,7 @@ from aninfonce_jax.config.parse import (
 from aninfonce_jax.config.schema import Comparison, Config, ConfigError
 from aninfonce_jax.config.values import nearest, shown
 
-# A warm-up that does not fit into its run takes the first of so many steps.
+# A warm-up that does not fit into its run is shortened to one step in so many.
 _STEPS_PER_WARMUP_STEP = 10
 # Deeper than any section: values that hold themselves are not followed without end.
 _DEPTH = 8

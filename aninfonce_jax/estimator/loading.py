@@ -30,7 +30,7 @@ from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.trained import best_weights, latest_weights
 from aninfonce_jax.types import Weights
 
-# What whoever names a model, and rows for it, can mend.
+# Errors that the user can mend: another model, or other rows.
 USER_ERRORS = (ConfigError, GivenError, ModelError, RowsError)
 
 

@@ -37,7 +37,7 @@ OBJECTIVES: dict[str, Objective] = {
     "infonce": InfoNCE(negatives="both", train_temperature=True),
     "lp": LpLoss(),
 }
-# What is written of a model with one of these says all of it.
+# A saved model describes these in full, so that whoever loads it need not pass them again.
 _WRITTEN = (AnInfoNCE, InfoNCE, LpLoss, TriCL, VICReg, SIGReg, AugSelf, Diet)
 OPTIMIZERS = {"muon": 5e-3, "adam": 1e-3, "adamw": 1e-3}
 

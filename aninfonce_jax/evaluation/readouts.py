@@ -168,7 +168,7 @@ class Readouts:
             for part in (self._train, self._test)
         ]
         reader, layers = self._reader, self._layers
-        # By layer and readout: of each test example the share of its two views told correctly.
+        # By layer and readout: for each test example, the share of its two views told correctly.
         correct: dict[str, dict[str, np.ndarray]] = {layer: {} for layer in layers}
         strengths: dict[str, dict[str, probes.RegressionProbe]] = {layer: {} for layer in layers}
         without: list[Features] = []

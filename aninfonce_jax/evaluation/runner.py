@@ -66,7 +66,8 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
             findings.add(part(weights, full=full))
         scores = findings.scores
         if experiment.source.fed(experiment.batch_size) is not None:
-            # Each process reads its own rows; by their digests, as names may be long.
+            # Each process reads its own rows: they count together what none could read. They send
+            # digests, as names may be long.
             own = sorted(
                 {
                     zlib.crc32(name.encode(errors="backslashreplace"))

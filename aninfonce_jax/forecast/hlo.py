@@ -222,7 +222,7 @@ def _arrays(shape: str) -> tuple[tuple[int, bool], ...]:
     for dtype, bits, dims, layout in _ARRAY.findall(shape):
         width = _BITS.get(dtype) or (8 if dtype.startswith("f8") else int(bits or 8))
         size = math.prod(map(int, filter(None, dims.split(","))))
-        # A space of its own is on the chip, next to the units.
+        # S(1) and above mark memory on the chip itself, next to its units.
         found.append((-(-size * width // 8), not re.search(r"S\([1-9]", layout or "")))
     return tuple(found)
 

@@ -220,7 +220,7 @@ def _pulled_back(rows: Rows, keys: Points, weights: Array, form: Form) -> tuple[
     """Returns the gradients of the row vectors and of the keys, from those of scores."""
     d_bias = jnp.sum(weights, axis=0)
     if form.power is not None:
-        # JAX's own rule; of a power of a difference there is no shorter one.
+        # JAX's own rule: a power of a difference has no shorter one.
         _, pull_back = jax.vjp(lambda a, b: _products(a, b, form), rows.vectors, keys.vectors)
         d_rows, d_vectors = pull_back(weights)
         return d_rows, Points(d_vectors, d_bias)

@@ -22,8 +22,8 @@ from aninfonce_jax.scores.registry import (
 
 _ALIKE = 1.0  # percentage points; what is closer than this is called alike
 
-# The mean over the runs of a group, by layer and then by readout: of the classes and of the
-# average over what was done, in per cent; NaN if unknown.
+# By layer and then by readout, in per cent: means over the runs of a group for the classes, and for
+# the average over what was done; NaN if unknown.
 _Scores = dict[str, dict[str, Measured]]
 
 

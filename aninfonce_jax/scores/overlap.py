@@ -62,7 +62,7 @@ def overlap(counts: npt.ArrayLike) -> tuple[float, Interval | None]:
     found = _overlap(every.sum(axis=0))
     if not np.isfinite(found) or len(every) < 2:
         return found, None
-    # The jackknife: what the batches would give that are left without one of them.
+    # The jackknife: the overlap of all batches but one, for each of them.
     without = np.array([_overlap(every.sum(axis=0) - own) for own in every])
     low, high = intervals.mean_interval(len(every) * found - (len(every) - 1) * without) or (0, 1)
     half = (high - low) / 2

@@ -228,6 +228,6 @@ def _start_wandb(workdir: AnyPath, project: str, config: Mapping[str, Any]) -> A
         id=run_id,
         resume="allow",
         config=dict(config),
-        # Its files are of this machine; in a remote folder it finds no place for them.
+        # wandb keeps its files on this machine, and can't write to a remote folder.
         dir=None if isinstance(workdir, RemotePath) else str(workdir),
     )

@@ -53,7 +53,7 @@ FINISHED_SAVE = "commit_success.txt"
 
 # The entry of an evaluation for what it did in another way than the run itself.
 EVALUATED_WITH = "evaluated_with"
-# What the config of an experiment says that no config file made.
+# What `made_by` says in the config.json of an experiment that no config file made.
 MADE_IN_CODE = "code"
 
 FOLDERS = (CHECKPOINT_FOLDER, TENSORBOARD_FOLDER, FIGURES_FOLDER, PROFILE_FOLDER)
