@@ -129,7 +129,7 @@ class Readouts:
         bank: dict[str, probes.Labelled],
         queries: dict[str, probes.Labelled],
     ) -> Findings:
-        """Returns what every evaluation says of the classes: of the first layer.
+        """Returns what every evaluation says of the classes, by the first layer.
 
         Where the last one was read out as well, that is said of it too.
         """

@@ -116,7 +116,7 @@ def _by_layer(scores: _Scores, column: str) -> str:
 
 
 def _guessing_sentence(runs: Sequence[WorkDir], scores: Mapping[str, _Scores]) -> str:
-    """What guessing would give, of what was read."""
+    """How often guessing would be right about what was read."""
     known = {
         column
         for own in scores.values()

@@ -246,12 +246,12 @@ def read_workdir(path: AnyPath) -> WorkDir:
 
 
 def _planned_steps(config: Mapping[str, Any]) -> Any:
-    # A config has it in a section; an experiment made in code has no sections for such.
+    # A config has it in its section `train`; an experiment made in code has no such section.
     return config.get("train.steps", config.get("steps"))
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], split: workdir_lib.Split) -> list[dict[str, Any]]:
-    """The rows of one split by increasing step; of a step logged twice (resumed) the later row."""
+    """The rows of one split by increasing step; if a resumed run logged a step twice, the later."""
     chosen = {row[registry.STEP]: dict(row) for row in workdir_lib.rows_of(rows, split)}
     return [chosen[step] for step in sorted(chosen)]
 

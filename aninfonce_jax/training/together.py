@@ -35,7 +35,7 @@ def to_be_equal(experiment: Experiment) -> dict[str, Any]:
 
 
 def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what of a config must be the same in all processes, by dotted name."""
+    """Returns the part of a config that must be the same in all processes, by dotted name."""
     flat = flatten_values(values)
     return {name: value for name, value in flat.items() if name not in _OF_A_HOST}
 
