@@ -131,7 +131,7 @@ class Readouts:
     ) -> Findings:
         """Returns what every evaluation says of the classes, by the first layer.
 
-        Where the last one was read out as well, that is said of it too.
+        Where the last layer was read out as well, its scores are returned too.
         """
         first, last = self._layers[0], self._layers[-1]
         nearest = monitors.knn_accuracy(

@@ -107,7 +107,7 @@ class MetricWriter:
     def poll(self) -> None:
         """Lets the row that is held back be measured, if its values are there; never waits.
 
-        Call it often: what is measured may have to do with when they came.
+        Call it often: a measurement, such as steps per second, may depend on when they came.
         """
         if self._pending is not None:
             self._pending.poll()

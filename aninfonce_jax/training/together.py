@@ -46,7 +46,7 @@ def claimed(
 ) -> Iterator[tuple[AnyPath, str]]:
     """Gives the work directory, held by process 0 for this run, and the run's hash.
 
-    Without a work directory, it is one that is gone afterwards.
+    Without a work directory it gives a temporary one, which is removed afterwards.
     """
     with contextlib.ExitStack() as stack:
 
