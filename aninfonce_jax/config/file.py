@@ -145,9 +145,9 @@ def _call(module: Any, variant: str | None, name: str) -> Any:
 
 
 def _is_ours(error: BaseException, file: Path) -> bool:
-    """Returns whether an error arose in this package, called by a config file, or beyond it.
+    """Returns whether an error arose in this package, or in what it calls, and not in the file.
 
-    Then it is a bug of ours, which a traceback tells more of than a line.
+    Then it is a bug of ours, of which a traceback tells more than a line.
     """
     frames = [
         Path(frame.f_code.co_filename).resolve()

@@ -200,7 +200,7 @@ def _shrinking(short_side: int, least_size: int) -> int:
 def _decode_jpeg(data: bytes, header: Header, channels: int, least_size: int) -> np.ndarray | None:
     """Decodes strictly: where data is missing, libjpeg would make up grey and go on.
 
-    Returns None of sampling factors that simplejpeg has no name for.
+    Returns None for sampling factors that simplejpeg has no name for.
     """
     try:
         try:
