@@ -171,7 +171,7 @@ _HOMES = {
         "Pairs",
     ),
 }
-# Of these homes, the names are modules.
+# The names that these homes have are modules.
 _PACKAGES = ("aninfonce_jax", "aninfonce_jax.dgp", "aninfonce_jax.sources")
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -18,7 +18,7 @@ class UsageError(ValueError):
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
-# Of several processes one died, hangs or never came: what is saved is sound, start them again.
+# One of several processes died, hangs or never came. What is saved is sound: start them again.
 EXIT_PEER_LOST = 76
 # What a shell reports of a program that Ctrl-C has ended.
 EXIT_INTERRUPTED = 130

@@ -151,7 +151,7 @@ class ImageFiles:
             raise UsageError(f"{path} can't be read: {error}; repair or remove it") from error
 
 
-# Of an image file.
+# The largest image file that is read.
 _MOST_BYTES = 2**30
 
 

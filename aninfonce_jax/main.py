@@ -217,7 +217,7 @@ def _train_and_report(
 def _train_decoder(run: _Run, command: command_line.Command, stop: StopSignal, peers: Peers) -> int:
     """Trains the VAE whose decoder a run needs, unless it is there; returns the exit code.
 
-    Of several runs that begin at once, one trains it and the others wait.
+    If several runs begin at once, one trains it and the others wait.
     """
     from aninfonce_jax.decoders import needed_run
     from aninfonce_jax.runs import place
@@ -231,7 +231,7 @@ def _train_decoder(run: _Run, command: command_line.Command, stop: StopSignal, p
         def hold() -> None:
             print(f"its VAE is trained first, in {printable(folder)}", flush=True)
             with contextlib.ExitStack() as waiting:
-                # Of several processes, none leaves by itself.
+                # One of several processes must not leave without the others.
                 if not peers.are_many:
                     waiting.enter_context(stop.raising(f"stopped while waiting for {folder}"))
                 stack.enter_context(workdir_lib.hold(folder, patience=_VAE_PATIENCE))
@@ -276,7 +276,7 @@ def _train_one(
         return complain(error, EXIT_FAILED)
     except OSError as error:  # a full disk, a folder that was removed or made read-only
         if isinstance(run.folder, RemotePath) and not isinstance(error, RemoteError):
-            # Of what Orbax lists by itself the store's answer is raised as it came, a page of HTML.
+            # Where Orbax lists files itself, the store's answer comes as it is: a page of HTML.
             error = remote_error(run.folder, error)
         return complain(
             f"the run in {run.folder} can't go on: {error}; mend it, and the same command "
@@ -304,7 +304,7 @@ def _build(
     with Progress(config.train.steps, mode=progress, label=name, is_shown=peers.is_first) as bar:
         bar.status(f"setting up the source of pairs: {config.source.kind}")
         try:
-            # Of several, none leaves by itself: it is asked when all are set up.
+            # One of several processes must not leave alone: all are asked once they are set up.
             if peers.are_many:
                 return build_experiment(config)
             with stop.raising(f"stopped while {name} was set up"):
@@ -350,7 +350,7 @@ def _show(folders: Sequence[AnyPath], output: AnyPath) -> int:
 
     runs = [read_workdir(folder) for folder in folders]
     # By their objectives, as while they train, where that tells them apart.
-    names = [run.kind for run in runs]
+    names = [run.objective.kind for run in runs]
     for others in ([run.name for run in runs], [*map(str, folders)]):
         if len(set(names)) < len(names):
             names = others

@@ -20,7 +20,8 @@ from aninfonce_jax.distributed.cpu_threads import provide_threads
 from aninfonce_jax.distributed.peers import ALONE, Peers, of_runtime
 from aninfonce_jax.types import Array, PyTree
 
-# Here, since whoever asks jax for devices, which fixes their threads, has imported this module.
+# Called here because jax fixes the threads of its devices when it is first asked for them, and
+# whoever asks has imported this module.
 provide_threads()
 
 DATA_AXIS = "data"

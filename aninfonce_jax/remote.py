@@ -263,9 +263,9 @@ def _store() -> Any:
     """Returns fsspec's file system for the store."""
     import fsspec
 
-    # Checkpoints are listed through epath, and written by TensorStore behind its back: a list of
-    # what was there before is worse than none. That epath may not choose TensorFlow is for speed
-    # and for one way to sign in.
+    # Checkpoints are listed through epath but written by TensorStore, so a list that epath keeps
+    # would soon be wrong. epath must not choose TensorFlow, which is slow to import and signs in
+    # in another way.
     os.environ.setdefault("EPATH_USE_TF", "false")
     # It logs what it raises, with a traceback.
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)

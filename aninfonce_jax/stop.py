@@ -43,8 +43,8 @@ class StopSignal:
     impatient.
 
     Attributes:
-      requested: whether a signal has come to this process. Of several, what all have agreed on
-        is another matter.
+      requested: whether a signal has come to this process. What several processes have agreed
+        on is another matter.
       is_patient: whether a second SIGTERM is heeded no more than the first: a cluster's
         scheduler may signal a task and its job, and must not end what all save together.
     """
@@ -53,7 +53,7 @@ class StopSignal:
         self.requested = False
         self.is_patient = False
         self._previous: dict[int, Any] = {}
-        # Of a signal that is to raise.
+        # What a signal raises Preempted with; None while it must not raise.
         self._message: str | None = None
 
     def raise_if_requested(self, message: str) -> None:

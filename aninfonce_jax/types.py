@@ -107,7 +107,9 @@ class Unseen:
     """A word about a value that JAX carries along, and that makes no difference to it.
 
     All are equal, so two values that differ in it alone are the same tree of arrays: both branches
-    of a `lax.cond`, say, may return one.
+    of a `lax.cond`, say, may return one. The price is that JAX keeps one word for all: what comes
+    out of such a condition, or out of a compiled function that was given several, has the word of
+    the one that was traced first.
     """
 
     def __init__(self, word: str = "") -> None:
@@ -150,5 +152,9 @@ class LossOutput:
 
     @property
     def strategy(self) -> str:
-        """The name of the strategy that computed the loss."""
+        """The name of the strategy that computed the loss.
+
+        If the branches of a `lax.cond` have different strategies, it is always that of the first
+        branch. Ask for that of each branch beforehand: `jax.eval_shape(branch, ...).strategy`.
+        """
         return self.chosen.word

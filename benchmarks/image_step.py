@@ -26,9 +26,10 @@ import torch
 import torch.nn.functional as F
 from timing import interleave, ratio
 from torch import Tensor, nn
-from tpu_images import read_config
 
 from aninfonce_jax.build import build_shapes
+from aninfonce_jax.config import resolve
+from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
@@ -237,7 +238,8 @@ def main() -> None:
     clock = time.process_time if arguments.cpu_time else time.perf_counter
     threads = len(os.sched_getaffinity(0))
     torch.set_num_threads(threads)
-    config = read_config(f"{CONFIG}:{arguments.objective}", train__batch_size=arguments.batch_size)
+    changes = {"source.folder": "none", "train.batch_size": arguments.batch_size}
+    (config,) = resolve(load_config(f"{CONFIG}:{arguments.objective}"), changes).runs.values()
     experiment, size = build_shapes(config), config.source.image_size
     shape = (arguments.batch_size, size, size, 3)
     images = np.random.default_rng(0).integers(0, 256, shape, np.uint8)

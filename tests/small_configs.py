@@ -27,7 +27,8 @@ SMALL_IMAGES = {
     **{
         name: value
         for name, value in SMALL.items()
-        if not name.startswith(("source.", "encoder.")) and name != "eval.samples"
+        if not name.startswith(("source.", "encoder."))
+        and name not in ("eval.samples", "train.steps_per_dispatch")
     },
     "source.kind": "images",
     "source.dataset": "folder",

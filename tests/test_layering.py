@@ -55,13 +55,16 @@ ONLY = {
     "scores": {"types"},
     "diagnosis": {"scores"},
     "sources": {"data", "dgp", "placement", "types"},
-    "objectives": {"losses", "models", "placement", "sources", "types"},
+    "objectives": {"losses", "models", "placement", "scores.registry", "sources", "types"},
     # No jax: whatever trains is a process of its own.
-    "sweeps": {"cli", "config", "files", "memory", "scores.registry", "stop", "workdir"},
+    "sweeps": {
+        *("cli", "config", "distributed.cpu_threads", "files", "memory", "scores.registry"),
+        *("stop", "workdir"),
+    },
     # From files alone: nothing that trains.
     "report": {
         *("cli", "files", "remote", "workdir"),
-        *("scores.registry", "scores.intervals", "scores.concentration"),
+        *("scores.registry", "scores.objectives", "scores.intervals", "scores.concentration"),
     },
 }
 # What a kind of section has is for the config and for what builds or counts by it.

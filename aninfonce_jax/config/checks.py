@@ -1,22 +1,18 @@
 """Which values go together, and with the machine."""
 
-import dataclasses
-from typing import Any
-
 from aninfonce_jax.config import kinds
-from aninfonce_jax.config.kinds import KNOWN
-from aninfonce_jax.config.schema import Config, ConfigError, EvalConfig
-from aninfonce_jax.config.values import as_float32, shown
+from aninfonce_jax.config.schema import Config, ConfigError
+from aninfonce_jax.config.unused import check_used
+from aninfonce_jax.config.values import as_float32
 
-# Of a view's side, in pixels: a ResNet halves it three times.
+# The shortest side of a view, in pixels: a ResNet halves it three times.
 _SMALLEST_VIEW = 8
 
 
 def check(config: Config) -> None:
     """Raises ConfigError if the values of a run do not go together."""
     source = config.source
-    for name in ("source", "encoder", "objective", "optimizer"):
-        _check_used(name, getattr(config, name))
+    check_used(config)
     if isinstance(source, kinds.AnchorsConfig):
         _check_anchors(source)
         _require(
@@ -47,7 +43,7 @@ def check(config: Config) -> None:
             _check_mlp(mlp, config)
         case kinds.ResNetConfig() as resnet:
             _check_resnet(resnet, config)
-    for name, objective in _objectives(config).items():
+    for name, objective in kinds.objectives_of(config.objective).items():
         _check_on_unit_sphere(name, objective)
     match config.objective:
         case kinds.ElboConfig():
@@ -72,7 +68,6 @@ def check(config: Config) -> None:
                 f"objective.kind='augself' predicts how views were augmented, and source.kind="
                 f"{source.kind!r} augments none; use source.kind='images' or 'decoded_views'",
             )
-    _check_evaluation(config)
     _require(
         config.optimizer.warmup_steps < config.train.steps,
         f"optimizer.warmup_steps={config.optimizer.warmup_steps} must be below "
@@ -116,7 +111,7 @@ def check_devices(config: Config, available: int, hosts: int = 1) -> int:
 
 def check_backend(config: Config, backend: str) -> None:
     """Raises ConfigError if a run asks for what its devices can't do."""
-    for name, objective in _objectives(config).items():
+    for name, objective in kinds.objectives_of(config.objective).items():
         _require(
             getattr(objective, "strategy", "") != "pallas" or backend == "tpu",
             f"{name}.strategy='pallas' is for TPU and this is a {backend}; use 'auto' or 'chunked'",
@@ -126,44 +121,6 @@ def check_backend(config: Config, backend: str) -> None:
 def _require(condition: bool, message: str) -> None:
     if not condition:
         raise ConfigError(message)
-
-
-def _check_used(name: str, section: Any) -> None:
-    """Checks that what is set in a section, and in those inside it, has a use."""
-    for field in dataclasses.fields(section):
-        value = getattr(section, field.name)
-        for place, inner in enumerate(value if isinstance(value, tuple) else (value,)):
-            if dataclasses.is_dataclass(inner):
-                within = f"{name}.{field.name}"
-                _check_used(f"{within}.{place}" if isinstance(value, tuple) else within, inner)
-        if not field.metadata["only_with"] or value == field.default:
-            continue
-        other, *useful = field.metadata["only_with"]
-        chosen = getattr(section, other)
-        _require(
-            chosen in useful,
-            f"{name}.{field.name}={shown(value)} has no use with {name}.{other}={chosen!r}, only "
-            f"with {' or '.join(map(repr, useful))}; leave it out",
-        )
-
-
-def unused_evaluation(source_kind: str) -> dict[str, str]:
-    """Returns the keys of `eval` that a kind of source has no use for, and what they need."""
-    known = KNOWN.get(source_kind, ()) if isinstance(source_kind, str) else ()
-    needs = {field.name: field.metadata["needs"] for field in dataclasses.fields(EvalConfig)}
-    return {name: need for name, need in needs.items() if need and need not in known}
-
-
-def _check_evaluation(config: Config) -> None:
-    """Checks that what is set for the evaluation has a use."""
-    kind, usual = config.source.kind, EvalConfig()
-    for name, needs in unused_evaluation(kind).items():
-        value = getattr(config.eval, name)
-        _require(
-            value == getattr(usual, name),
-            f"eval.{name}={value!r} has no use with source.kind={kind!r}, of which "
-            f"{' and '.join(KNOWN[kind])} are known and {needs} are not; leave it out",
-        )
 
 
 def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
@@ -177,7 +134,7 @@ def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
         f"encoder.widths={mlp.widths} has a layer of one unit, and encoder.init='looks_linear' "
         "pairs units; use at least 2, or encoder.init='orthogonal'",
     )
-    for name, objective in _objectives(config).items():
+    for name, objective in kinds.objectives_of(config.objective).items():
         _require(
             not getattr(objective, "normalize", False) or mlp.output in ("sphere", "none"),
             f"{name}.normalize=True would undo encoder.output={mlp.output!r}; "
@@ -191,15 +148,6 @@ def _check_mlp(mlp: kinds.MLPConfig, config: Config) -> None:
             f"objective.kind='supervised' regresses the {config.source.dim} latent factors; "
             f"encoder.dim={mlp.dim} must be 0 or {config.source.dim}",
         )
-
-
-def _objectives(config: Config) -> dict[str, kinds.ObjectiveConfig]:
-    """Returns the objective or, of an ensemble, those of its members, by dotted name."""
-    match config.objective:
-        case kinds.EnsembleConfig(members=members):
-            return {f"objective.members.{place}": own for place, own in enumerate(members)}
-        case objective:
-            return {"objective": objective}
 
 
 def _check_ensemble(source: kinds.SourceConfig, objective: kinds.ObjectiveConfig) -> None:

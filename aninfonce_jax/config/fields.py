@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-    """What a number may be; of a tuple, what each of its items may be.
+    """What a number, or each item of a tuple of numbers, may be.
 
     Floats are compared as float32, in which everything is computed.
 

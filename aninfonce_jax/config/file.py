@@ -4,6 +4,7 @@ import importlib.util
 import inspect
 import os
 import stat
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +87,8 @@ def _load(name: str, function: str) -> Mapping[str, Any]:
             "error that says why not"
         ) from error
     except BaseException as error:  # whatever a file does, its user gets a line
+        if _is_ours(error, path):
+            raise
         raise ConfigError(
             f"{file} failed to load: {type(error).__name__}: {_message(error)}"
         ) from error
@@ -139,6 +142,25 @@ def _call(module: Any, variant: str | None, name: str) -> Any:
         expected = "no variant" if variant is not None else "a variant: FILE:VARIANT"
         raise ConfigError(f"{name}{inspect.signature(function)} takes {expected}") from error
     return function(*arguments)
+
+
+def _is_ours(error: BaseException, file: Path) -> bool:
+    """Returns whether an error arose in this package, or in what it calls, and not in the file.
+
+    Then it is a bug of ours, of which a traceback tells more than a line.
+    """
+    frames = [
+        Path(frame.f_code.co_filename).resolve()
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+    ]
+    file = file.resolve()
+    # This module is on the way to every file. A shipped config is inside the package, too.
+    callers = [
+        path
+        for path in frames
+        if path == file or (path.is_relative_to(_PACKAGE) and path != Path(__file__).resolve())
+    ]
+    return callers[-1:] not in ([], [file])
 
 
 def _message(error: BaseException) -> str:

@@ -6,7 +6,7 @@ from typing import Any
 
 from ml_collections import ConfigDict
 
-from aninfonce_jax.config import checks
+from aninfonce_jax.config import checks, unused
 from aninfonce_jax.config.parse import (
     KIND,
     Leaf,
@@ -23,7 +23,7 @@ from aninfonce_jax.config.parse import (
 from aninfonce_jax.config.schema import Comparison, Config, ConfigError
 from aninfonce_jax.config.values import nearest, shown
 
-# A warm-up that does not fit into its run takes the first of so many steps.
+# A warm-up that does not fit into its run is shortened to one step in so many.
 _STEPS_PER_WARMUP_STEP = 10
 # Deeper than any section: values that hold themselves are not followed without end.
 _DEPTH = 8
@@ -79,8 +79,8 @@ def resolve(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved
     for section in dict.fromkeys(chosen + ["objective"] * ("compare" in overrides)):
         _drop_unused(whole, section, overrides)
     if f"source.{KIND}" in overrides and isinstance(whole.get("eval"), dict):
-        unused = checks.unused_evaluation(overrides[f"source.{KIND}"])
-        whole["eval"] = {k: v for k, v in whole["eval"].items() if k not in unused}
+        idle = unused.unused_evaluation(overrides[f"source.{KIND}"])
+        whole["eval"] = {k: v for k, v in whole["eval"].items() if k not in idle}
     for name in ordered:
         if name not in lists:
             _set(whole, name, overrides[name])
@@ -94,6 +94,7 @@ def resolve(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved
         runs[name], note = _with_short_warmup(run)
         checks.check(runs[name])
         notes += note
+    unused.check_overrides([*runs.values()], overrides)
     return Resolved(runs, bool(whole.get("compare")), tuple(dict.fromkeys(notes)))
 
 

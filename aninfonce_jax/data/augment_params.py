@@ -82,8 +82,8 @@ class AugmentParams:
     def by_operation(self, spec: AugmentSpec) -> dict[str, Array]:
         """Returns the parameters of each operation that can occur, to be predicted, [batch, k].
 
-        Of a crop its centre, width and height; of the jitter where each factor lies in its range;
-        of the blur its share of the strongest one. Of all else, whether it was done, as a bool.
+        A crop has its centre, width and height; the jitter, where each factor lies in its range;
+        the blur, its share of the strongest one. All others have a bool: whether it was done.
         """
         left, top, right, bottom = jnp.moveaxis(self.box, -1, 0)
         factors = [_in_range(getattr(self, name), *spec.reach(name)) for name in JITTER_STEPS]
@@ -193,7 +193,7 @@ def _draw_shape(draws: Array, spec: AugmentSpec, aspect: float) -> tuple[Array, 
     """
     low, high = spec.ratio
     area = _between(*spec.scale, draws[0])
-    # Of shares: 1 is a crop of the image's own aspect.
+    # In shares of the image's sides, so that 1 is a crop of the image's own aspect.
     ratio = jnp.exp(_between(math.log(low), math.log(high), draws[1])) / aspect
     widths, heights = jnp.sqrt(area * ratio), jnp.sqrt(area / ratio)
     # A crop of the whole image must not fail by rounding.

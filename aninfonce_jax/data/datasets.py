@@ -114,8 +114,8 @@ class ImageFolder:
         files: list[bytes] = []
         others: list[str] = []
         counts = np.zeros(len(self.class_names), np.int64)
-        # Missing classes are none of this split's business, but a class without images is
-        # what an unfinished unpacking leaves behind.
+        # A split need not have all classes. But a class without images is what an unfinished
+        # unpacking leaves behind.
         for name in _subfolders(self._root):
             if name not in labels:
                 raise DataError(

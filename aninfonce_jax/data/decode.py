@@ -1,8 +1,8 @@
 """Image files, or pixels of any size, to uint8 pixels of one size.
 
 JPEG goes through libjpeg-turbo, which scales while it decodes where the image is much larger
-than wanted; PNG, WebP and BMP go through Pillow, which is told which of them it is. Of an
-animation the first image is taken. Colours follow Pillow's `convert`: an alpha channel is
+than wanted; PNG, WebP and BMP go through Pillow, which is told which of them it is. An
+animation gives its first image. Colours follow Pillow's `convert`: an alpha channel is
 dropped, greyscale is repeated, colour profiles are not applied. Neither is the rotation that
 cameras note in EXIF: ImageNet's images, and what TFDS makes of them, come without.
 
@@ -36,10 +36,10 @@ Fit = Literal["crop", "squash"]
 # A sequential JPEG of any size, a PNG of 134 megapixels, a WebP of 29.
 DECODE_MIB = 512
 MIB = 2**20
-# Of one pixel that is given out: RGB; of a JPEG maybe made of four colours of ink.
+# Bytes of a decoded pixel: in RGB, and in a JPEG's four colours of ink, of which RGB is made.
 _RGB_BYTES = 3
 _INK_BYTES = 4
-# Of any claimed pixel. It takes time, where it takes no memory.
+# Bytes that any claimed pixel counts for: one that takes no memory still takes time.
 _LEAST_BYTES = 1
 # What Pillow converts at once, and what a pixel of it takes.
 _BAND_PIXELS = 2**20
@@ -50,9 +50,9 @@ _BAND_BYTES = 16
 _LEAST_SCALING = 1.5
 # Up to this ratio two taps of linear interpolation still see almost every pixel.
 _LARGEST_LINEAR_RATIO = 1.6
-# Of libjpeg, about bytes that belong to nothing: all pixels are there.
+# A warning of libjpeg about bytes that belong to nothing: all pixels are there.
 _HARMLESS_WARNING = "extraneous bytes before marker"
-# Of simplejpeg, about sampling factors that it has no name for; Pillow needs none.
+# An error of simplejpeg about sampling factors that it has no name for; Pillow needs none.
 _UNKNOWN_SAMPLING = "subsampling"
 
 
@@ -156,7 +156,7 @@ class Allowance:
                 self._changed.notify_all()
 
 
-# Of all images that this process works on.
+# The memory of all images that this process works on.
 allowance = Allowance()
 
 
@@ -200,7 +200,7 @@ def _shrinking(short_side: int, least_size: int) -> int:
 def _decode_jpeg(data: bytes, header: Header, channels: int, least_size: int) -> np.ndarray | None:
     """Decodes strictly: where data is missing, libjpeg would make up grey and go on.
 
-    Returns None of sampling factors that simplejpeg has no name for.
+    Returns None for sampling factors that simplejpeg has no name for.
     """
     try:
         try:

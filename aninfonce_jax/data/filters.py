@@ -15,7 +15,7 @@ from aninfonce_jax.types import Array
 
 # A blur narrower than this, in pixels, is none at all.
 _MIN_SIGMA = 1e-3
-# Of Keys' family of cubic kernels, the one Pillow uses.
+# The one of Keys' cubic kernels that Pillow uses.
 _CUBIC = -0.5
 
 

@@ -16,7 +16,7 @@ Format = Literal["JPEG", "PNG", "WEBP", "BMP"]
 
 ACCEPTED = "JPEG, PNG, WebP or BMP"
 
-# Of the file itself.
+# A file that is larger is not read.
 MAX_FILE_BYTES = 2**28 + 2**16
 
 # The most pixels that a byte can stand for.
@@ -178,8 +178,8 @@ def _parse_jpeg(data: bytes) -> Header:
             "not a readable image: a JPEG without a header of its frame or scan"
         )
     height, width, components = struct.unpack_from(">HHB", data, frame + 5)
-    # Of a scan that holds everything libjpeg reads no further, and gives out row after row.
-    # Otherwise it keeps all coefficients, of two bytes, until the last scan is read.
+    # If one scan holds everything, libjpeg stops behind it and gives out row after row.
+    # Otherwise it keeps all coefficients, of two bytes each, until the last scan is read.
     is_sequential = data[frame + 1] in _SEQUENTIAL and data[scan + 4] >= components
     if not is_sequential:
         # Inside of compressed data 0xFF is always followed by zero, or by a restart marker.

@@ -40,7 +40,7 @@ AVERAGED = ("grey", "brightness", "contrast", "hue", "saturation")
 READOUTS = (*AVERAGED, "crop", "blur")
 # Those that images without colour can show.
 GREY_READOUTS = ("brightness", "contrast", "crop", "blur")
-# Of each readout: the operation it belongs to, that one's flag, and the field that differs.
+# For each readout the operation it belongs to, that one's flag, and the field that differs.
 _FIELDS = {
     "grey": ("grey", "greyed", "greyed"),
     "crop": ("crop", "cropped", "box"),

@@ -10,14 +10,14 @@ from aninfonce_jax.data.order import ShuffledOrder
 
 # Tells these draws from others of the same seed.
 _STREAM = 0x5EC0
-# Of the bits of a draw, as many as a float's fraction holds.
+# How many bits of a draw are used: as many as a float's fraction holds.
 _BITS = 53
 
 
 class MatchedOrder:
     """Position in an endless stream -> the example that is the second view of the one there.
 
-    Of an example with the factors z, a point is drawn from N(z, Λ⁻¹), by the seed and the position
+    For an example with the factors z, a point is drawn from N(z, Λ⁻¹), by the seed and the position
     alone, and the example of the same group whose factors are nearest to it is taken. In many
     factors even the nearest is far: the conditional is as wide as the gaps between examples, at
     the least.

@@ -29,7 +29,7 @@ from aninfonce_jax.data.source import DataError, ImageSource
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.types import Array, register_dataclass
 
-# Of a training stream, in batches; 60 years at one per second.
+# Batches of a training stream: at one per second they last for 60 years.
 _ENDLESS = 2**31 - 1
 _SHARED_MEMORY = Path("/dev/shm")
 # What Grain says of one; before it come "Worker process", or its number in older versions.

@@ -112,7 +112,7 @@ def prepare(
             done += len(shard.indices)
         features = _make_features(target, _class_names(splits))
         _write_metadata(work, target, features, plan, journal)
-        # The journal last: without it, what there is would be written again.
+        # The journal goes last: without it, all shards would be written again.
         os.replace(work, final)
         sync(final.parent)
         for name in (JOURNAL, LOCK):

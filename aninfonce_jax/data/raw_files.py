@@ -29,7 +29,7 @@ MAX_IDX_BYTES = 2**30
 _MAX_DEFLATE_RATIO = 1032
 _CHUNK = 2**20
 _GZIP_START = b"\x1f\x8b"
-# Of the contents, without gzip: they are the same however the files are packed.
+# Digests of what is in the files once unpacked, which gzip's settings do not change.
 _MNIST_DIGESTS = {
     "train-images": "6bbc9ace898e44ae57da46a324031adb",
     "train-labels": "a25bea736e30d166cdddb491f175f624",

@@ -144,7 +144,7 @@ class Journal:
         if content.get("fingerprint") == fingerprint:
             self._shards = {name: Written(**values) for name, values in content["shards"].items()}
             return
-        # Of other inputs, damaged, or never begun: nothing here is of use.
+        # What is here is of other inputs, or damaged, or nothing was begun: none of it is of use.
         for path in work.iterdir():
             if path.name == LOCK:
                 continue

@@ -121,7 +121,7 @@ def factors_of(source: ImageSource) -> np.ndarray | None:
 def groups_of(source: ImageSource) -> np.ndarray:
     """Returns which examples may be views of each other, int [examples]: those of a class.
 
-    Of a source that can't tell the classes without reading its images, all of them.
+    Where a source can't tell the classes without reading its images, all examples may.
     """
     found: np.ndarray | None = getattr(source, "labels", None)
     return np.zeros(len(source), np.int64) if found is None else found

@@ -176,7 +176,7 @@ def _keep_best(
         shape = (layers, chunk, dim, dim)
         draws = jax.random.uniform(jax.random.fold_in(key, index), shape, minval=-1.0, maxval=1.0)
         draws = draws / jnp.linalg.norm(draws, axis=-2, keepdims=True)
-        # Of the last chunk only as many count as make up the number asked for.
+        # The last chunk may hold more candidates than were asked for; those do not count.
         counts = jnp.arange(chunk) < candidates - index * chunk
         condition = jnp.where(counts[None, :], _squared_condition(draws), jnp.inf)
         winner = jnp.argmin(condition, axis=1)

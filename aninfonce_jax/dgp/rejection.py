@@ -60,7 +60,7 @@ def sample_by_rejection(key: Array, propose: Propose, rows: PyTree, slots: int) 
         candidates, accepted = propose(
             jax.random.fold_in(key, index), jax.tree.map(lambda x: x[row], rows)
         )
-        # Of several accepted candidates for a row the first slot's is kept: a rule that
+        # If several candidates for a row are accepted, the first slot's is kept: a rule that
         # does not look at the values, so it does not bias them.
         first = jnp.full(count, slots, jnp.int32).at[row].min(jnp.where(accepted, slot, slots))
         settled = waiting & (first < slots)

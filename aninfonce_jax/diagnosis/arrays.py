@@ -48,8 +48,8 @@ def as_embeddings(name: str, given: Any, least: int) -> FloatArray:
 
 def _as_numpy(name: str, given: Any) -> FloatArray:
     try:
-        # Of NumPy's arrays DLPack takes neither all types nor those that are only to be read. Those
-        # of jax may lie on devices, where it does not reach; np.asarray fetches them.
+        # DLPack does not take all types of NumPy's arrays, nor those that are read-only. Arrays of
+        # jax may lie on devices, where it does not reach; np.asarray fetches them.
         known = isinstance(given, np.ndarray) or hasattr(given, "sharding")
         by_dlpack = hasattr(given, "__dlpack__") and not known
         found = np.from_dlpack(given) if by_dlpack else np.asarray(given)

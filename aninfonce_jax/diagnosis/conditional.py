@@ -26,18 +26,18 @@ FloatArray = npt.NDArray[np.float64]
 SHAPE, MODES, CENTRE, AXES, CONSTANT, LEARNED = (
     "shape", "one mode", "centre", "axes", "constant Λ", "learned Λ",
 )  # fmt: skip
-# Of what figures show: pairs of dimensions, quantiles of the residuals, groups of anchors.
+# What figures show: so many pairs of dimensions, groups of anchors, and these quantiles.
 _SHOWN_PRODUCTS = 10
 _GROUPS = 5
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-# Of a residual; a Laplace distribution has an excess kurtosis of 3.
+# Skewness and excess kurtosis of a residual; a Laplace distribution has a kurtosis of 3.
 _SKEWNESS_TOLERANCE = 0.75
 _KURTOSIS_TOLERANCE = 1.5
 # Distance of distribution functions.
 _DIP_TOLERANCE = 0.01
 # In standard deviations of a residual, per standard deviation of the anchor.
 _CENTRE_TOLERANCE = 0.3
-# Of a product in the exponent, over the roots of the two Λ.
+# Weight of a product of two dimensions in the exponent, over the roots of their Λ.
 _AXES_TOLERANCE = 0.25
 # Relative change of Λ per standard deviation of the anchor, and of Λ̂ from the fitted Λ.
 _CHANGE_TOLERANCE = 0.4

@@ -13,10 +13,10 @@ from aninfonce_jax.diagnosis.score_matching import Fit, fit_concentration
 
 FloatArray = npt.NDArray[np.float64]
 
-# With fewer, in all or per dimension, no test here keeps its promise.
+# With fewer pairs, in all or per dimension, the tests' error rates are not what they say.
 LEAST_PAIRS, LEAST_PER_DIMENSION = 100, 20
 DEFAULT_NEGATIVES = 1023
-# Spread, of that of a uniform dimension, below which a dimension says nothing of Λ.
+# A dimension with less than this share of a uniform one's spread says nothing of Λ.
 _DEAD = 0.05
 
 

@@ -262,7 +262,7 @@ def strongest(
 def histogram(values: FloatArray, bins: int = 30) -> dict[str, Any]:
     """Returns edges [bins + 1] and the share of values between them [bins], as JSON holds them."""
     low, high = float(values.min()), float(values.max())
-    # Of numbers that are all alike, or differ by rounding only.
+    # So that there is a range even if all numbers are alike, or differ by rounding only.
     room = 1e-6 * max(1.0, abs(low), abs(high))
     counts, edges = np.histogram(values, bins, (low - room, high + room))
     return {"edges": edges.tolist(), "shares": (counts / max(len(values), 1)).tolist()}

@@ -22,15 +22,15 @@ _PROJECTION_TOLERANCE = 0.1
 _EMPTY_TOLERANCE = 0.02
 _NORM_TOLERANCE = 0.01
 _FOLD_TOLERANCE = 0.5
-# Of the inputs near zero that a fold has.
+# With fewer than this share of the outputs near zero that a fold has, it is an offset.
 _OFFSET_SHARE = 0.5
-# Of an output's variance.
+# As a share of an output's variance.
 _TOLD_TOLERANCE = 0.5
-# Of the spread that a uniform dimension has, and of the rank.
+# As a share of the spread that a uniform dimension has, and as a share of the rank.
 _DEAD_TOLERANCE = 0.9
 _RANK_TOLERANCE = 0.5
 _RANDOM_DIRECTIONS = 10
-# Of the mean square of a regressor.
+# Added to the system, as a share of a regressor's mean square.
 _RIDGE = 1e-10
 
 
@@ -266,8 +266,8 @@ def _one_sided_advice(projected: FloatArray, dim: int) -> str:
             "Outputs keep to one side and away from the middle, so it is an offset rather than a "
             "fold: all inputs have something in common, such as a narrow subject, or the encoder "
             "has not spread them yet. Take inputs that differ more; train longer, with more "
-            "negatives or objective.centring. Of an encoder that is finished, subtract the mean, "
-            "normalise, and diagnose again."
+            "negatives or objective.centring. If the encoder is finished, subtract the mean of its "
+            "outputs, normalise, and diagnose again."
         )
     else:
         first = (
@@ -287,7 +287,7 @@ def _told_by_others(
 ) -> tuple[Evidence, FloatArray]:
     """How much of each output the others and their squares tell, on held-out anchors.
 
-    Of uniform anchors they tell nothing. It is no test, but an interval against a limit: a
+    If anchors are uniform they tell nothing. It is no test, but an interval against a limit: a
     correlation that is refuted though tiny would be no fold.
 
     Returns:

@@ -1,8 +1,8 @@
 """Whether negatives are near enough, and enough of them, for the Λ of the pairs.
 
-Of an anchor's softmax over its positive and N negatives, what does not fall on the positive is
-what training still learns from. If positives and negatives do not overlap it is nearly nothing:
-the loss is near zero, and encoders that differ much have the same one.
+Training learns from that part of an anchor's softmax, over its positive and N negatives, which
+does not fall on the positive. If positives and negatives do not overlap, it is nearly nothing: the
+loss is near zero, and encoders that differ much have the same one.
 """
 
 from collections.abc import Sequence

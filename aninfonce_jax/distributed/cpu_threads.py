@@ -17,6 +17,13 @@ VARIABLE = "NPROC"
 _ASKED_FOR = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 
 
+def usable_cores() -> int:
+    """Returns how many cores this process may use; where only Linux could tell, all there are."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def provide_threads() -> None:
     """Sees to it that each CPU device may wait twice; to be called before jax makes its devices.
 
@@ -33,5 +40,5 @@ def provide_threads() -> None:
     if devices == 1 and compat.coordination() is None:
         return
     needed = 2 * devices + 2
-    if len(os.sched_getaffinity(0)) < needed:
+    if usable_cores() < needed:
         os.environ.setdefault(VARIABLE, str(needed))

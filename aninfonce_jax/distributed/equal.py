@@ -11,7 +11,7 @@ from aninfonce_jax.config.values import shown
 from aninfonce_jax.distributed.peers import Peers
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
-# Of a process that differs, how many differences are told.
+# How many differences of a process are told.
 _MOST_TOLD = 4
 
 

@@ -49,7 +49,7 @@ def run_together(cluster: Cluster, run: Callable[[Peers], int]) -> int:
         return run(peers)
     with contextlib.ExitStack() as stack:
         if not peers.is_first:
-            # Of several, the first one speaks; complaints go to stderr.
+            # Only the first of several processes speaks; complaints go to stderr.
             nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
             stack.enter_context(contextlib.redirect_stdout(nowhere))
         stack.enter_context(peers.watched())

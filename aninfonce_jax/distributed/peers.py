@@ -229,9 +229,10 @@ class Peers:
 
     @contextlib.contextmanager
     def telling(self) -> Iterator[None]:
-        """Tells all processes of an error that passes, where it is raised.
+        """Tells all processes of an error that is raised inside, and lets it pass.
 
-        An error of the runtime that comes of another's end is replaced by that.
+        An error of the runtime that follows from the end of another process is replaced by one
+        that says so.
         """
         if self._watch is None:
             yield

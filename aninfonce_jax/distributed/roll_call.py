@@ -14,9 +14,9 @@ from typing import Any
 from aninfonce_jax.config.schema import ConfigError
 
 _POLL_SECONDS = 0.2
-# Of one line; a program that is none of ours may say anything.
+# Bytes of one line at most: a program that is none of ours may say anything.
 _LONGEST = 4096
-# Of the missing, how many are named.
+# How many missing processes are named.
 _MOST_NAMED = 20
 
 

@@ -32,15 +32,16 @@ from aninfonce_jax.distributed.roll_call import named
 _ASK_SECONDS = 1.0
 # Seconds that the main thread has, after a failure was heard of, to leave by itself.
 _GRACE_SECONDS = 10.0
-# A step is slow that takes so many times the median of those before it, and so many seconds.
+# A step is slow if it takes so many times the median of those before it, and so many seconds.
 _SLOW_RATIO = 20
 _SLOW_SECONDS = 30.0
 _FEWEST_STEPS = 5
-# Of a process whose connection to another broke, the signs of life are expected in this time.
+# Once a connection between processes broke, signs of life are due within so many beats.
 _BROKEN_BEATS = 3
-# A thread that slept so much longer than it wanted was stopped itself, and judges nobody by it.
+# If this process slept so many seconds longer than it wanted, it was stopped itself, and does not
+# take the silence of others in that time for a failure.
 _OWN_STOP_SECONDS = 5.0
-# Of the slow and lost, how many are described.
+# How many slow or lost processes are described.
 _MOST_TOLD = 16
 
 TRAINING = "training"

@@ -375,7 +375,7 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             try:
                 yield Path(name)
             except DivergedError as error:
-                # What it says is saved goes with the folder.
+                # Its own message names a checkpoint, which goes with this folder.
                 raise DivergedError(
                     "loss or gradient was not finite; pass a lower learning_rate, or check the "
                     "range of the observations"

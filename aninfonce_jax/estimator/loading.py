@@ -30,7 +30,7 @@ from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.trained import best_weights, latest_weights
 from aninfonce_jax.types import Weights
 
-# What whoever names a model, and rows for it, can mend.
+# Errors that the user can mend: another model, or other rows.
 USER_ERRORS = (ConfigError, GivenError, ModelError, RowsError)
 
 
@@ -105,7 +105,7 @@ def _load_saved(folder: Path, form: Form, given: Mapping[str, Any]) -> AnInfoNCE
         experiment = build_shapes(config)
         weights = read_weights(folder, form, content, _shapes(experiment))
         return _of_config(experiment, weights, content["config"], scores)
-    # Of which only the weights count: any optimiser will do.
+    # Only the weights of this experiment are used: any optimiser will do.
     experiment = _experiment(content["estimator"], optimizer="adam", ema_decay=0.0, given=given)
     weights = read_weights(folder, form, content, _shapes(experiment))
     params = dict(content["params"])

@@ -37,7 +37,7 @@ OBJECTIVES: dict[str, Objective] = {
     "infonce": InfoNCE(negatives="both", train_temperature=True),
     "lp": LpLoss(),
 }
-# What is written of a model with one of these says all of it.
+# A saved model describes these in full, so that whoever loads it need not pass them again.
 _WRITTEN = (AnInfoNCE, InfoNCE, LpLoss, TriCL, VICReg, SIGReg, AugSelf, Diet)
 OPTIMIZERS = {"muon": 5e-3, "adam": 1e-3, "adamw": 1e-3}
 
@@ -48,7 +48,7 @@ _MLP_WIDTH = (48, 512)
 _PROJECTOR_WIDTH = 512
 # Up to this side, a ResNet must not begin by quartering its images.
 _SMALL_SIDE = 64
-# Of Muon; what also keeps a network from learning pairs by heart.
+# Muon's weight decay, which also keeps a network from learning pairs by heart.
 _MUON_DECAY = 0.3
 _CONCENTRATION_RATE = 1e-2
 

@@ -21,7 +21,7 @@ from aninfonce_jax.sources.source import Source, as_feed
 
 # Pairs of a source without end that statistics are taken from.
 _SAMPLE = 2048
-# What an iterator without end, or a source of one's own, is gone over by `partial_fit`.
+# Steps of one `partial_fit` on a source that has no end, or of which that is not known.
 _STEPS_OF_A_PASS = 100
 
 

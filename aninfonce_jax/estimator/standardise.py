@@ -14,7 +14,7 @@ from aninfonce_jax.types import Array, PyTree
 
 # What is read of an array at once.
 _CHUNK_BYTES = 16 * 2**20
-# Of constant columns, how many are named.
+# How many constant columns are named.
 _NAMED = 8
 
 

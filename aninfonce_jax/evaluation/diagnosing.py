@@ -93,7 +93,7 @@ def _references(
 ) -> dict[str, np.ndarray]:
     """Returns embeddings of other sets that anchors should not differ from, by their names.
 
-    Of a process that draws every pair afresh there are none: all its inputs are alike.
+    There are none for a process that draws every pair afresh: all its inputs are alike.
     """
     source = experiment.source
     found = {}

@@ -138,7 +138,7 @@ def fed_batches(
 ) -> Iterator[PyTree]:
     """Yields what the source is fed for the first `count` batches, or all if it has fewer.
 
-    Of a source that is not fed, nothing.
+    Yields nothing for a source that is not fed.
 
     Args:
       source: of the pairs.

@@ -4,10 +4,11 @@ import numpy as np
 
 from aninfonce_jax.diagnosis import marginal
 
-# What evidence, certainly at least so large, is called a loss. Encoders that found every factor
-# stay below 0.05, those that lost one are above 0.25: docs/synthetic.md.
+# A factor is called lost if the evidence for it is at least this large, by the lower end of its
+# interval. Encoders that found every factor stay below 0.05, those that lost one are above 0.25
+# (docs/synthetic.md).
 _LOST = 0.2
-# With fewer outputs than this there are no others to tell one.
+# With fewer outputs than this there are no others that an output could follow from.
 _FEWEST = 2
 
 

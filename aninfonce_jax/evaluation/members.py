@@ -43,7 +43,8 @@ def member_recovery(
 
     Args:
       latents: true factors [samples, dim].
-      features: embeddings [samples, outputs]; of more or fewer outputs nothing is compared.
+      features: embeddings [samples, outputs]; nothing is compared unless outputs are as many as
+        factors.
       truths: the Λ [dim] of every member.
       learned: the Λ̂ [members, outputs], where members learn any.
     """

@@ -22,7 +22,7 @@ from aninfonce_jax.sources.source import Examples, ExampleSet, Interventions
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Intervention, Weights
 
-# Of the examples that a readout learns from, the share that chooses its penalty.
+# The share of a readout's training examples that chooses its penalty.
 _VALIDATION_SHARE = 0.2
 
 # One array [n, features] for each layer.
@@ -129,9 +129,9 @@ class Readouts:
         bank: dict[str, probes.Labelled],
         queries: dict[str, probes.Labelled],
     ) -> Findings:
-        """Returns what every evaluation says of the classes: of the first layer.
+        """Returns what every evaluation says of the classes, by the first layer.
 
-        Where the last one was read out as well, that is said of it too.
+        Where the last layer was read out as well, its scores are returned too.
         """
         first, last = self._layers[0], self._layers[-1]
         nearest = monitors.knn_accuracy(
@@ -168,7 +168,7 @@ class Readouts:
             for part in (self._train, self._test)
         ]
         reader, layers = self._reader, self._layers
-        # By layer and readout: of each test example the share of its two views told correctly.
+        # By layer and readout: for each test example, the share of its two views told correctly.
         correct: dict[str, dict[str, np.ndarray]] = {layer: {} for layer in layers}
         strengths: dict[str, dict[str, probes.RegressionProbe]] = {layer: {} for layer in layers}
         without: list[Features] = []

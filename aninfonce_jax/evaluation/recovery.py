@@ -1,4 +1,4 @@
-"""Scores against known latents: what of them an encoder has recovered."""
+"""Scores against known latents: how much of them an encoder has recovered."""
 
 from typing import Any
 

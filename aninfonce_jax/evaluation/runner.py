@@ -66,7 +66,8 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
             findings.add(part(weights, full=full))
         scores = findings.scores
         if experiment.source.fed(experiment.batch_size) is not None:
-            # Each process reads its own rows; by their digests, as names may be long.
+            # Each process reads its own rows: they count together what none could read. They send
+            # digests, as names may be long.
             own = sorted(
                 {
                     zlib.crc32(name.encode(errors="backslashreplace"))
@@ -156,7 +157,7 @@ def evaluate_workdir(
         }
         changed = config_lib.difference(experiment.complete(saved.values), experiment.description)
         if changed:
-            scores[registry.EVALUATED_WITH] = {name: now for name, (_, now) in changed.items()}
+            scores[workdir_lib.EVALUATED_WITH] = {name: now for name, (_, now) in changed.items()}
         elif restored.extra[registry.UNTRAINED] is not None:  # scored in the same way
             scores[registry.UNTRAINED] = restored.extra[registry.UNTRAINED]
         if peers.is_first:

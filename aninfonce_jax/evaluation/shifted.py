@@ -16,11 +16,11 @@ _STREAM = "shifted evaluation"
 
 
 def make_shifted(experiment: Experiment, placement: Placement, known: Latents) -> Part:
-    """Returns the part of an evaluation that is of anchors drawn elsewhere.
+    """Returns the part of an evaluation on anchors that are distributed in another way.
 
-    The R² is that of a linear map that is fitted to one half of them and scored on the other, as
-    it is of anchors like those of training. Beside it stands how well a classifier tells the
-    observations of the two from each other, which no encoder changes: it is computed once.
+    Their R² is computed like that of anchors as in training: a linear map is fitted to one half and
+    scored on the other. Beside it stands how well a classifier tells observations of the two kinds
+    of anchors apart. No encoder changes that, so it is computed once.
     """
     assert known.draw_shifted is not None
     samples = experiment.evaluation.samples

@@ -1,10 +1,10 @@
 """Counts the matrix products and convolutions of a program before it is compiled.
 
-A compiler's own count takes a loop's body once, does not look into kernels, and on GPUs is not
-to be had. Here a loop counts as often as it runs, a kernel as often as its grid has cells, and
-what each device computes for itself on all devices. Of a choice by platform the right branch
-counts, of another the largest; a loop whose length only the data tell counts once. Everything
-else than products (norms, activations, the optimiser) is bound by memory and not counted.
+A compiler's own count takes a loop's body once, does not look into kernels, and does not
+exist on GPUs. Here a loop counts as often as it runs, a kernel as often as its grid has cells, and
+what each device computes for itself counts on all devices. In a choice by platform the right branch
+counts, in any other the largest. A loop whose length only the data tell counts once. Everything
+but products (norms, activations, the optimiser) is bound by memory and not counted.
 """
 
 import collections

@@ -20,14 +20,14 @@ from aninfonce_jax.forecast.search import (
     search_batch,
 )
 
-# Seconds below which a step is bound by what no peak tells.
+# A step shorter than this, in seconds, is bound by latency, of which no published peak tells.
 _SHORT = 1e-3
 # Compiles beyond the first take no longer than this, unless a number is asked for.
 PATIENCE = 300.0
 MOST_COMPILES = 12
 # Ways to make a run fit are worth some waiting: without them there is no run.
 _LEAST_REMEDIES = 3
-# A change that leaves more than this share of the memory does not help.
+# A change after which a step takes more than this share of the memory before does not help.
 _HELPS = 0.98
 # Examples of the training split, for those data sets whose size everybody knows.
 EXAMPLES = {"mnist": 60_000, "cifar10": 50_000, "imagenet": 1_281_167, "imagenet2012": 1_281_167}
@@ -273,11 +273,11 @@ def _try_remedies(
             step = compile_for(_changed(config, way.changes), way.topology)
             tried.append(_describe_remedy(way, step))
             say(f"{topology.name}: {way.what} {'fits' if step.memory.fits else 'does not fit'}")
-            # More of what does not help will not help.
+            # If a change does not help, more of the same will not.
             if step.memory.fits or step.memory.total > _HELPS * before:
                 break
             before = step.memory.total
-    # A way that does not fit has no price: it goes to the end.
+    # A change after which the step still does not fit goes to the end.
     return sorted(tried, key=lambda one: (not one["fits"], one["chip_seconds"] or math.inf))
 
 

@@ -184,7 +184,7 @@ def _runs(computations: Mapping[str, _Computation], entry: str) -> Iterator[tupl
                 waiting.append((called["body"][0], times * (trips or 1), trips is None))
                 waiting.append((called["condition"][0], times * (trips or 1), False))
             elif instruction.opcode in ("call", "conditional", "async-start"):
-                # Of the branches of a condition one runs: the largest, to be safe.
+                # One branch of a condition runs: the largest is counted, to be safe.
                 keys = [key for key in called if key != "to_apply" or instruction.opcode == "call"]
                 branches = [branch for key in keys for branch in called[key]]
                 if branches:
@@ -222,7 +222,7 @@ def _arrays(shape: str) -> tuple[tuple[int, bool], ...]:
     for dtype, bits, dims, layout in _ARRAY.findall(shape):
         width = _BITS.get(dtype) or (8 if dtype.startswith("f8") else int(bits or 8))
         size = math.prod(map(int, filter(None, dims.split(","))))
-        # A space of its own is on the chip, next to the units.
+        # S(1) and above mark memory on the chip itself, next to its units.
         found.append((-(-size * width // 8), not re.search(r"S\([1-9]", layout or "")))
     return tuple(found)
 

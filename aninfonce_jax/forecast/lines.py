@@ -12,7 +12,7 @@ _BOUND_BY = {
     "links": "the links between chips",
     "network": "the network between nodes",
 }
-# Of a host's cores, what one decodes in a second: benchmarks/input.py, images of ImageNet's sizes.
+# How many images of ImageNet's sizes one core decodes in a second, by benchmarks/input.py.
 IMAGES_PER_CORE = 815
 
 

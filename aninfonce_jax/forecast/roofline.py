@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from aninfonce_jax.forecast.chips import Topology
 from aninfonce_jax.forecast.hlo import Collective
 
-# Of the bound: what well-made steps are known to reach, at the lower end.
+# The share of the bound that well-made steps are known to reach, at the lower end.
 EFFICIENCY = 0.4
 # How much of its output each chip sends, for a group of n in a ring.
 _SENT: dict[str, Callable[[int], float]] = {
@@ -89,9 +89,9 @@ def find_bounds(
 def sent(one: Collective, topology: Topology) -> tuple[float, float]:
     """Returns the bytes that a device sends for a collective: over links, and over the network.
 
-    A group that spans nodes sends between them what one of as many members as nodes would, and
-    the devices of a node share that. What goes from neighbour to neighbour leaves a node by one
-    of them.
+    If a group spans nodes, each node sends over the network what a member of a group of as many
+    members as nodes would send, and the devices of a node share that. What goes from neighbour to
+    neighbour leaves a node at one device only.
     """
     if one.group < 2:
         return 0.0, 0.0

@@ -67,7 +67,7 @@ def check_not_explicit(name: str, x: Array) -> None:
     Raises:
       ValueError: it is.
     """
-    # Of explicit axes only; others, and those of a mapped function, are not part of a type.
+    # A type tells of explicit axes only, not of others or of those of a mapped function.
     spec = jax.typeof(x).sharding.spec
     if any(axis is not None for axis in spec):
         raise ValueError(

@@ -138,7 +138,7 @@ def _forward_from_one_shift(plan: Plan, points: Points, ceiling: Array) -> Parti
         scores = _scores(plan, cut, pair)
         exponentials = jnp.exp(scores - ceiling)
         total = _add_both(partial.total, pair, *(jnp.sum(exponentials, axis=a) for a in (1, 0)))
-        # Of the scores themselves: exponentials of scores near zero are all alike.
+        # The best is sought among the scores: exponentials of scores near zero are all alike.
         scores = lax.stop_gradient(scores)
         best = partial.best.at[pair.row].max(jnp.max(scores, axis=1))
         return Partial(best.at[pair.column].max(jnp.max(scores, axis=0)), total), None

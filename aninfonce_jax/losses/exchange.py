@@ -69,9 +69,9 @@ def _send(plan: Plan, points: _Sent, collective: Callable[[Array], Array]) -> _S
 def _in_halves(x: Array) -> tuple[Array, Array]:
     """Returns `x` [rows, dim] as float16 times a power of two for each row, [rows, 1].
 
-    Float16 has the ten bits behind the point that TF32 keeps, and too few exponents. With the
-    largest entry of a row just below its end, what it still rounds off, of entries 2²⁹ times
-    smaller, is nothing to a product with the row.
+    Float16 has the ten bits behind the point that TF32 keeps, but too few exponents. So each row
+    is scaled until its largest entry lies just below float16's largest number. Only entries 2²⁹
+    times smaller then lose bits, which is nothing to a product with the row.
     """
     largest = jnp.max(jnp.abs(lax.stop_gradient(x)), axis=1, keepdims=True)
     largest = jnp.maximum(largest, 2.0**-100)
@@ -86,8 +86,8 @@ def _in_halves(x: Array) -> tuple[Array, Array]:
 def gather(plan: Plan, points: _Sent) -> _Sent:
     """Returns the points of all devices, in an order that `send_home` knows.
 
-    Over several axes, the slowest first: along it a device receives only what its counterparts
-    have, before the faster ones make that of all devices.
+    If there are several axes, points are gathered along the slowest one first. There a device
+    receives only the points of its counterparts; the faster axes then bring those of all devices.
     """
 
     def everyone(x: Array) -> Array:

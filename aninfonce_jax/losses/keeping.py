@@ -36,8 +36,8 @@ def keeping_penalty(
         early = 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(4 * step / steps, 1)))
         loss = out.loss + 0.3 * early * an.keeping_penalty(view1, x1)
 
-    It is meant for observations with about as many dimensions as there are factors. Of images
-    it would keep noise of pixels as willingly as anything else.
+    It is meant for observations with about as many dimensions as there are factors. With images
+    it would keep the noise of pixels as willingly as anything else.
 
     On several devices, with `axis_name`, covariances are those over all of them, and gradients
     are to be treated as those of the losses: see `aninfonce_loss`.

@@ -123,8 +123,8 @@ def _debiased(
 ) -> Array:
     """Returns log Σ exp(score) of the negatives without what false ones add to it, [anchors].
 
-    Of N negatives a `share` is taken to score as the positive does: log of
-    (Σ exp(score) - share · N · exp(positive)) / (1 - share), and no less than `least`.
+    A `share` of the N negatives is taken to score as the positive does. What is returned is the
+    log of (Σ exp(score) - share · N · exp(positive)) / (1 - share), and no less than `least`.
     """
     log_false = math.log(share) + log_number + positive - negatives
     # The logarithm exists below 0 only; what lies beyond is `least` in any case.

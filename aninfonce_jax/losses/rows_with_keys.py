@@ -44,7 +44,7 @@ def _forward(plan: Plan, rows: Rows, keys: Points) -> tuple[tuple[Array, Array],
     else:
         partial, saved = tile_forward(plan, rows, exchange.gather(plan, keys))
     total = reductions.value(plan.reduction, partial)
-    # Of the whole scores only the dense form keeps anything.
+    # Only the dense form keeps something for the gradient that is as large as all scores.
     kept = plan.tile == "dense" and plan.keys != "ring"
     return (total, partial.best), (rows, keys, (saved, partial.total) if kept else total)
 

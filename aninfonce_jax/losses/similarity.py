@@ -252,11 +252,11 @@ def dot_product_factors(
     """Factors of aᵀb / τ.
 
     Where embeddings lie close together, all scores are nearly |a|² / τ, and float32 would hold
-    little of what tells them apart. So that part is left to `offset`. Of unit vectors
+    little of what tells them apart. So that part is left to `offset`. For unit vectors
 
         aᵀb = 1 - ½ |a - b|²
 
-    and the rest is the anisotropic score with Λ = 1 / τ. Of others, with a = o + a', b = o + b',
+    and the rest is the anisotropic score with Λ = 1 / τ. For others, with a = o + a', b = o + b',
 
         aᵀb = oᵀo + oᵀa' + oᵀb' + a'ᵀb'
 

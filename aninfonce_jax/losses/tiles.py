@@ -113,7 +113,8 @@ def vary_like(tree: PyTree, like: Array) -> PyTree:
 def vary_alike(tree: PyTree) -> PyTree:
     """Marks arrays as differing between devices wherever one of them does.
 
-    Then so may all their gradients, and JAX sums those of arrays that did not as the mode asks.
+    Then all their gradients may differ too. JAX sums those of arrays that were the same on all
+    devices, as the mode asks.
     """
     for like in jax.tree.leaves(tree):
         tree = vary_like(tree, like)
@@ -142,8 +143,8 @@ def dense_backward(
     """Returns the gradients of the row vectors [rows, dim] and of the keys.
 
     With the derivatives saved it takes two matrix products and no elementwise pass over
-    [rows, keys]: what they are still to be multiplied with scales rows, which the small factors
-    can carry.
+    [rows, keys]: each of their rows is still to be multiplied by a weight, and the small factors
+    are multiplied by it instead.
     """
     weights = reductions.row_weights(form.reduction, total, cotangent)
     if form.power is not None:
@@ -220,7 +221,7 @@ def _pulled_back(rows: Rows, keys: Points, weights: Array, form: Form) -> tuple[
     """Returns the gradients of the row vectors and of the keys, from those of scores."""
     d_bias = jnp.sum(weights, axis=0)
     if form.power is not None:
-        # JAX's own rule; of a power of a difference there is no shorter one.
+        # JAX's own rule: a power of a difference has no shorter one.
         _, pull_back = jax.vjp(lambda a, b: _products(a, b, form), rows.vectors, keys.vectors)
         d_rows, d_vectors = pull_back(weights)
         return d_rows, Points(d_vectors, d_bias)

@@ -15,7 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from aninfonce_jax.types import Array
 
-# Of all norms: the share of the past in running statistics, and what is added to a variance.
+# For all norms: the share of the past in running statistics, and what is added to a variance.
 MOMENTUM = 0.9
 EPSILON = 1e-5
 # Marks statistics: small, and to compute them again goes over whole maps and all devices.
@@ -35,7 +35,7 @@ class ConvNorm(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Of a norm's input, by channel, float32."""
+    """Moments of a norm's input, one of each per channel, float32."""
 
     mean: Array
     variance: Array

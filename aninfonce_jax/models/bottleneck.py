@@ -50,7 +50,7 @@ EXPANSION = 4
 
 
 class _InputMoments(NamedTuple):
-    """Of a 1x1 convolution's input: mean [in] and covariance [in, in], float32."""
+    """Mean [in] and covariance [in, in] of a 1x1 convolution's input, float32."""
 
     mean: Array
     covariance: Array

@@ -174,7 +174,7 @@ def _taps_that_meet_pixels(
 def max_pool(x: Array) -> Array:
     """Takes the largest of 3x3 pixels around every second one, along height and width.
 
-    Of equal ones, the first in order of rows and columns has the gradient.
+    If several are equal, the first in order of rows and columns has the gradient.
 
     Args:
       x: maps [batch, height, width, channels].

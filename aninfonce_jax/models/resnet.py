@@ -60,9 +60,9 @@ _keep_named = jax.checkpoint_policies.save_only_these_names(_INNER_CONV, STATIST
 def _keep(primitive: Primitive, *args: Any, **params: Any) -> bool:
     """Whether a value inside a block is kept for the gradient rather than computed again.
 
-    Not kept are norms and activations, which cost next to nothing, and a basic block's last
-    convolution. Of a bottleneck its input alone is kept. The sums of the norms are kept:
-    they are small, and to compute them again goes over whole maps and all devices.
+    Norms and activations, which cost next to nothing, are not kept, nor is a basic block's last
+    convolution. A bottleneck keeps its input alone. The sums of the norms are kept: they are
+    small, and to compute them again goes over whole maps and all devices.
     """
     return primitive is reduce_sum_p or bool(_keep_named(primitive, *args, **params))
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from aninfonce_jax.models.mlp import ACTIVATIONS
 from aninfonce_jax.types import Array
 
-# Of log variances: beyond, exp(·) tells nothing and overflows.
+# Log variances are cut here: beyond, their exponentials tell nothing and overflow.
 _LARGEST_LOG_VARIANCE = 10.0
 
 

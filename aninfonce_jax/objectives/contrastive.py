@@ -18,6 +18,7 @@ from aninfonce_jax.losses.spreading import spreading_penalty
 from aninfonce_jax.models.heads import Transform, from_positive, to_positive
 from aninfonce_jax.objectives.objective import Encode, Metrics, Objective, join_views, split_views
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.scores.registry import LOSS
 from aninfonce_jax.sources.source import PowerScore
 from aninfonce_jax.types import Array, LossOutput, Pairs, Params
 
@@ -215,7 +216,7 @@ class AnInfoNCE(Contrastive):
             return self(params, encode, pairs, key, placement)
         embeddings = encode(join_views(pairs))
         loss, metrics = self._of_embeddings(params, embeddings, placement)
-        # Of the anchors alone: it is they that are spread evenly at the optimum.
+        # Two penalties look at the anchors alone: it is they that are spread evenly at the optimum.
         anchors, _ = split_views(embeddings)
         values = {
             "centring": lambda: centring_penalty(embeddings),
@@ -227,7 +228,7 @@ class AnInfoNCE(Contrastive):
         whole = loss
         for name, weight in weights.items():
             whole = whole + weight * _remaining(progress / _GONE_AT[name]) * found[name]
-        return whole, {"loss": loss, **found, **metrics}
+        return whole, {LOSS.key: loss, **found, **metrics}
 
     def _penalties(self) -> dict[str, float]:
         """Returns the weights of what is added to the loss early in training, by name."""

@@ -27,8 +27,8 @@ class Diet(Objective):
 
         -(1 - ε) log p_y - ε/n Σ log p_k,   p = softmax(W z).
 
-    The first view of each pair is classified, and the second plays no part. Of examples that it
-    was not trained on the loss tells nothing: such a run has no held-out loss.
+    The first view of each pair is classified, and the second plays no part. The loss
+    has no meaning for examples that it was not trained on: such a run has no held-out loss.
 
     Attributes:
       smoothing: ε.

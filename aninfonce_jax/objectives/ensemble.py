@@ -10,6 +10,7 @@ import numpy as np
 
 from aninfonce_jax.objectives.objective import Encode, Metrics, Objective
 from aninfonce_jax.placement import Placement
+from aninfonce_jax.scores.registry import LOSS, member_entry, member_name
 from aninfonce_jax.sources.source import Latents, PowerScore
 from aninfonce_jax.types import Array, Pairs, Params
 
@@ -43,7 +44,7 @@ class Ensemble(Objective):
     @property
     def names(self) -> list[str]:
         """What the parameters and metrics of each member are called."""
-        return [f"member_{place}" for place in range(1, len(self.members) + 1)]
+        return [member_name(place) for place in range(1, len(self.members) + 1)]
 
     def init(self, key: Array, dim: int) -> Params:
         """Returns the parameters of every member, by name."""
@@ -93,9 +94,11 @@ class Ensemble(Objective):
             )
         parts = zip(self.members, self.names, pairs.members, self._keys(key), strict=True)
         found = [loss(member, params[name], own, own_key) for member, name, own, own_key in parts]
-        metrics = {"loss": self._weighted([logged.get("loss", value) for value, logged in found])}
-        for name, (value, logged) in zip(self.names, found, strict=True):
-            metrics |= {f"{name}_{key}": x for key, x in {"loss": value, **logged}.items()}
+        losses = [logged.get(LOSS.key, value) for value, logged in found]
+        metrics = {LOSS.key: self._weighted(losses)}
+        for place, (value, logged) in enumerate(found, start=1):
+            entries = {LOSS.key: value, **logged}
+            metrics |= {member_entry(place, key): x for key, x in entries.items()}
         return self._weighted([value for value, _ in found]), metrics
 
     def _weighted(self, losses: Sequence[Array]) -> Array:

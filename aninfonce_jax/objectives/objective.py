@@ -100,7 +100,8 @@ class Objective(abc.ABC):
         """Returns what a training step minimises: the loss, unless something helps it on its way.
 
         What is added to the loss must have vanished at the end, so that the last steps minimise
-        what evaluation shows.
+        what evaluation shows. Where something is added, the metrics hold the loss itself by the
+        key of `scores.registry.LOSS`.
 
         Args:
           params: the objective's own.

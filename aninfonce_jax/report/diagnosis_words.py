@@ -111,7 +111,7 @@ _WORDS = {
 
 
 def words_of(check: str) -> Words:
-    """Returns what a check asks, in plain words; of one that is not known, its own name."""
+    """Returns what a check asks, in plain words; its own name if the check is not known."""
     name, _, compared = check.partition(": ")
     words = _WORDS.get(name, Words(check, ""))
     if not compared:

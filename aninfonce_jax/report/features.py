@@ -74,7 +74,7 @@ def features_section(page: Comparison, folder: AnyPath) -> Section | None:
         own,
         make_table(watched, columns) if columns else None,
         {chart.name: chart for chart in charts},
-        {"learns": any(run.kind != "infonce" for run in profiled.runs)},
+        {"learns": not all(run.objective.has_one_concentration for run in profiled.runs)},
     )
 
 

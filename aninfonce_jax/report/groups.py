@@ -11,23 +11,9 @@ import numpy as np
 
 from aninfonce_jax.report.runs import Measured, WorkDir
 from aninfonce_jax.scores.intervals import over_seeds
+from aninfonce_jax.scores.objectives import ObjectiveWords
 from aninfonce_jax.scores.registry import MISSING, STEP, Score
 
-OBJECTIVE_NAMES = {
-    "aninfonce": "AnInfoNCE",
-    "infonce": "InfoNCE",
-    "supervised": "Supervised",
-    "lp": "Lp contrast",
-    "aninfonce_no_l2": "AnInfoNCE, no ℓ2 norm",
-    "elbo": "VAE",
-    "ensemble": "Ensemble",
-    "tricl": "TriCL",
-    "vicreg": "VICReg",
-    "sigreg": "LeJEPA",
-    "augself": "AugSelf",
-    "diet": "DIET",
-    "hard_negatives": "AnInfoNCE, hard negatives",
-}
 # What has no part in what a run learns.
 _IDLE = ("name", "compare", "made_by")
 _IDLE_SECTIONS = ("log.", "checkpoint.")
@@ -41,9 +27,9 @@ class Group:
     runs: tuple[WorkDir, ...]
 
     @property
-    def kind(self) -> str:
-        """The objective, as a config calls it."""
-        return self.runs[0].kind
+    def objective(self) -> ObjectiveWords:
+        """What they all minimised."""
+        return self.runs[0].objective
 
     def measure(self, of_run: Callable[[WorkDir], Measured]) -> Measured:
         """The mean over the runs, NaN if one lacks the score, and its interval over seeds."""
@@ -126,11 +112,6 @@ def compare(runs: Sequence[WorkDir], colors: Sequence[str]) -> Comparison:
     return Comparison(tuple(entries), tuple(group_runs(runs)), len(runs) > 1)
 
 
-def objective_name(kind: str) -> str:
-    """What the page calls an objective; one it does not know keeps the config's name."""
-    return OBJECTIVE_NAMES.get(kind, kind)
-
-
 def group_runs(runs: Sequence[WorkDir]) -> list[Group]:
     """Puts runs together that differ in nothing but their seed, in the order of the first.
 
@@ -150,7 +131,7 @@ def _identity(run: WorkDir) -> str:
     settings = {key: setting(run, key) for key in sorted(run.config) if _matters(key)}
     settings.pop("seed", None)
     step = run.number(STEP)
-    return json.dumps([run.kind, settings, step if math.isfinite(step) else None])
+    return json.dumps([run.objective.kind, settings, step if math.isfinite(step) else None])
 
 
 def run_labels(runs: Sequence[WorkDir]) -> list[str]:
@@ -161,11 +142,9 @@ def run_labels(runs: Sequence[WorkDir]) -> list[str]:
 def _labels(runs: Sequence[WorkDir], ignored: Sequence[str] = ()) -> list[str]:
     labels = []
     for run in runs:
-        same = [other for other in runs if other.kind == run.kind]
+        same = [other for other in runs if other.objective == run.objective]
         apart = _apart(run, same, ignored)
-        labels.append(
-            f"{objective_name(run.kind)} ({apart})" if apart else objective_name(run.kind)
-        )
+        labels.append(f"{run.objective.label} ({apart})" if apart else run.objective.label)
     count = Counter(labels)
     return [
         f"{label} #{labels[: index + 1].count(label)}" if count[label] > 1 else label

@@ -27,7 +27,7 @@ Draw = Callable[[Axes], None]
 
 PANEL_SIZE = (3.9, 2.7)
 _COLUMNS = 3
-# What an entry of a legend takes, and what every further row of them.
+# The width of a legend's entry, and the height of every further row of entries.
 _KEY_INCHES, _KEY_ROW_INCHES = 2.4, 0.3
 
 STYLE = {

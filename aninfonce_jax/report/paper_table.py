@@ -3,8 +3,8 @@
 import dataclasses
 import re
 
-from aninfonce_jax.report.groups import OBJECTIVE_NAMES
 from aninfonce_jax.report.table import ReadoutRow
+from aninfonce_jax.scores.objectives import objective
 from aninfonce_jax.scores.registry import AVERAGE, AVERAGED, CLASSES
 
 _COLUMNS = (CLASSES, *AVERAGED, AVERAGE)
@@ -28,7 +28,7 @@ class PaperTable:
 
 def _rows(*lines: tuple[str, str, tuple[float, ...]]) -> list[ReadoutRow]:
     return [
-        ReadoutRow(OBJECTIVE_NAMES[kind], layer, dict(zip(_COLUMNS, numbers, strict=True)))
+        ReadoutRow(objective(kind).label, layer, dict(zip(_COLUMNS, numbers, strict=True)))
         for layer, kind, numbers in lines
     ]
 

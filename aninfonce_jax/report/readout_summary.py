@@ -1,6 +1,6 @@
 """What can be read off features in plain sentences, made from nothing but the numbers.
 
-Of two objectives one is called better only where their intervals part.
+One of two objectives is called better only if their intervals do not overlap.
 """
 
 import math
@@ -21,10 +21,9 @@ from aninfonce_jax.scores.registry import (
 )
 
 _ALIKE = 1.0  # percentage points; what is closer than this is called alike
-_BASELINE = "infonce"
 
-# The mean over the runs of a group, by layer and then by readout: of the classes and of the
-# average over what was done, in per cent; NaN if unknown.
+# By layer and then by readout, in per cent: means over the runs of a group for the classes, and for
+# the average over what was done; NaN if unknown.
 _Scores = dict[str, dict[str, Measured]]
 
 
@@ -53,7 +52,7 @@ def summarize_readouts(family: Comparison) -> list[str]:
     sentences = [_kept_sentence(group, scores[group.label]) for group in groups]
     context = [_guessing_sentence(family.runs, scores), _untrained_sentence(family.runs)]
     sentences.append(" ".join(filter(None, context)))
-    usual = [group for group in groups if group.kind == _BASELINE]
+    usual = [group for group in groups if group.objective.is_usual]
     baseline = usual[0] if len(usual) == 1 else groups[0]
     for group in groups:
         if group is not baseline:
@@ -117,7 +116,7 @@ def _by_layer(scores: _Scores, column: str) -> str:
 
 
 def _guessing_sentence(runs: Sequence[WorkDir], scores: Mapping[str, _Scores]) -> str:
-    """What guessing would give, of what was read."""
+    """How often guessing would be right about what was read."""
     known = {
         column
         for own in scores.values()

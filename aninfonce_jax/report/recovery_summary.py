@@ -1,6 +1,6 @@
 """What was recovered of known latents in plain sentences, made from nothing but its numbers.
 
-Of two objectives one is called better only where their intervals part.
+One of two objectives is called better only if their intervals do not overlap.
 """
 
 import math
@@ -91,7 +91,7 @@ def _contrast_sentence(groups: Sequence[Group]) -> str:
     """Says where the best and the worst objective part, if they do."""
     known = [group for group in groups if math.isfinite(group.score(R2).value)]
     if len(known) > 2:  # an upper bound is no rival
-        known = [group for group in known if group.kind != "supervised"]
+        known = [group for group in known if not group.objective.is_told_latents]
     if len(known) < 2:
         return ""
     best = max(known, key=lambda group: group.score(R2).value)
@@ -161,7 +161,7 @@ def _loss_sentence(run: WorkDir) -> str:
 
 def _concentration_sentence(run: WorkDir) -> str:
     deviation = run.concentration_deviation
-    if run.kind != "aninfonce" or not math.isfinite(deviation):
+    if run.objective.has_one_concentration or not math.isfinite(deviation):
         return ""
     return f"The concentrations that it learned are off by at most {100 * deviation:.1f}%."
 

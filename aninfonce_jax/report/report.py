@@ -17,7 +17,6 @@ from aninfonce_jax.report.ensemble import ensemble_section
 from aninfonce_jax.report.features import features_section
 from aninfonce_jax.report.figures import COLORS, RUN_COLORS
 from aninfonce_jax.report.groups import (
-    OBJECTIVE_NAMES,
     Comparison,
     compare,
     differing,
@@ -34,6 +33,7 @@ from aninfonce_jax.report.summary import summarize
 from aninfonce_jax.report.templates import templates
 from aninfonce_jax.report.training import training_section
 from aninfonce_jax.report.wording import join_words
+from aninfonce_jax.scores.objectives import OBJECTIVES, ObjectiveWords
 from aninfonce_jax.scores.registry import MISSING, PARAMETERS
 
 __all__ = ["ReportError", "write_report"]
@@ -49,7 +49,7 @@ _SECTIONS: Sequence[Callable[[Comparison, AnyPath], Section | None]] = (
 )
 Where = str | os.PathLike[str] | RemotePath
 
-_OBJECTIVE_COLORS = dict(zip(OBJECTIVE_NAMES, RUN_COLORS, strict=False))
+_OBJECTIVE_COLORS = {own.kind: color for own, color in zip(OBJECTIVES, RUN_COLORS, strict=False)}
 
 
 def write_report(
@@ -113,7 +113,7 @@ def _write(runs: Sequence[WorkDir], output: AnyPath) -> AnyPath:
 
 def _colors(runs: Sequence[WorkDir]) -> list[str]:
     """An objective keeps its colour from report to report, unless it appears twice."""
-    kinds = [run.kind for run in runs]
+    kinds = [run.objective.kind for run in runs]
     if len(set(kinds)) == len(kinds) and all(kind in _OBJECTIVE_COLORS for kind in kinds):
         return [_OBJECTIVE_COLORS[kind] for kind in kinds]
     return [RUN_COLORS[index % len(RUN_COLORS)] for index in range(len(runs))]
@@ -143,7 +143,7 @@ def _render(page: Comparison, sections: Sequence[Section]) -> str:
         .get_template("report.html")
         .render(
             title=join_words(names),
-            kinds={run.kind for run in runs},
+            objectives=_objectives(runs),
             page=page,
             labels=page.labels,
             sources=list(dict.fromkeys(run.source for run in runs)),
@@ -161,6 +161,13 @@ def _render(page: Comparison, sections: Sequence[Section]) -> str:
             colors=COLORS,
         )
     )
+
+
+def _objectives(runs: Sequence[WorkDir]) -> list[ObjectiveWords]:
+    """What some run minimised: what the page knows in its own order, then the others."""
+    found = list(dict.fromkeys(run.objective for run in runs))
+    known = [own for own in OBJECTIVES if own in found]
+    return [*known, *(own for own in found if own not in known)]
 
 
 def _unequal(page: Comparison) -> list[str]:

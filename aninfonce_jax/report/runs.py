@@ -17,24 +17,13 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import registry
 from aninfonce_jax.scores.intervals import Interval
+from aninfonce_jax.scores.objectives import ObjectiveWords, objective
 from aninfonce_jax.scores.registry import Score
 
 RECOVERED_R2 = 0.9  # from here on the page calls a factor recovered
 
 # What a data set is called that has no name of its own: its path tells it from others.
 _FOLDER = "folder"
-# What a config calls an objective that an experiment made in code calls by its class.
-_KINDS = {
-    "AnInfoNCE": "aninfonce",
-    "InfoNCE": "infonce",
-    "LpLoss": "lp",
-    "Supervised": "supervised",
-    "Elbo": "elbo",
-    "VICReg": "vicreg",
-    "SIGReg": "sigreg",
-    "AugSelf": "augself",
-    "Diet": "diet",
-}
 
 
 class ReportError(workdir_lib.WorkdirError):
@@ -55,7 +44,7 @@ class WorkDir:
 
     Attributes:
       name: the folder's own name.
-      kind: the objective, as a config calls it.
+      objective: what was minimised.
       config: the resolved config, flat: "train.steps" -> 3000.
       config_hash: its hash, or "".
       command: the command that repeats the run, or "" if it isn't known.
@@ -67,7 +56,7 @@ class WorkDir:
     """
 
     name: str
-    kind: str
+    objective: ObjectiveWords
     config: dict[str, Any]
     config_hash: str
     command: str
@@ -239,13 +228,13 @@ def read_workdir(path: AnyPath) -> WorkDir:
             f"{evaluation.problem}; the scores shown are {shown}: --mode=eval writes it again"
         )
     # Evaluated once more in another way than the run itself did.
-    config |= last.get(registry.EVALUATED_WITH) or {}
+    config |= last.get(workdir_lib.EVALUATED_WITH) or {}
     evals = evals or [last]
     if last.get(registry.STEP) in (None, evals[-1].get(registry.STEP)):
         last = {**evals[-1], **{key: value for key, value in last.items() if value is not None}}
     return WorkDir(
         name=path.resolve().name,
-        kind=objective_kind(config.get("objective.kind")),
+        objective=objective(config.get("objective.kind")),
         config=config,
         config_hash=saved.hash,
         command=saved.command,
@@ -256,18 +245,13 @@ def read_workdir(path: AnyPath) -> WorkDir:
     )
 
 
-def objective_kind(name: Any) -> str:
-    """What a config calls the objective that a run's files name."""
-    return _KINDS.get(name, name) if isinstance(name, str) else "unknown objective"
-
-
 def _planned_steps(config: Mapping[str, Any]) -> Any:
-    # A config has it in a section; an experiment made in code has no sections for such.
+    # A config has it in its section `train`; an experiment made in code has no such section.
     return config.get("train.steps", config.get("steps"))
 
 
 def _by_step(rows: Sequence[Mapping[str, Any]], split: workdir_lib.Split) -> list[dict[str, Any]]:
-    """The rows of one split by increasing step; of a step logged twice (resumed) the later row."""
+    """The rows of one split by increasing step; if a resumed run logged a step twice, the later."""
     chosen = {row[registry.STEP]: dict(row) for row in workdir_lib.rows_of(rows, split)}
     return [chosen[step] for step in sorted(chosen)]
 

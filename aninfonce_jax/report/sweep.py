@@ -18,12 +18,12 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.files import write_bytes
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import COLORS, RUN_COLORS, Drawn, say_nothing_recorded
-from aninfonce_jax.report.groups import objective_name
 from aninfonce_jax.report.panels import STYLE, Chart, Drawing, panel_chart, run_keys
 from aninfonce_jax.report.runs import Measured
 from aninfonce_jax.report.sweep_rows import SweepResults, SweepRow, read_results, shown, write_csv
 from aninfonce_jax.report.templates import templates
 from aninfonce_jax.scores.intervals import over_seeds
+from aninfonce_jax.scores.objectives import objective
 from aninfonce_jax.scores.registry import MISSING, Score
 
 _KIND = "objective.kind"
@@ -157,7 +157,7 @@ def _lines(sweep: SweepResults, x: XAxis) -> list[Line]:
 
 def _named(field: str, value: object) -> str:
     if field == _KIND:
-        return objective_name(str(value))
+        return objective(value).label
     return f"{field.rpartition('.')[2]} {shown(value)}"
 
 

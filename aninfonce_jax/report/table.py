@@ -10,9 +10,9 @@ from typing import Any
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.files import write_bytes, write_json
 from aninfonce_jax.remote import AnyPath
-from aninfonce_jax.report.groups import objective_name
-from aninfonce_jax.report.runs import Measured, as_number, interval_of, objective_kind
+from aninfonce_jax.report.runs import Measured, as_number, interval_of
 from aninfonce_jax.scores.intervals import Interval
+from aninfonce_jax.scores.objectives import objective
 from aninfonce_jax.scores.registry import (
     AVERAGE,
     AVERAGED,
@@ -72,9 +72,9 @@ def table_rows(name: str, scores: Mapping[str, Any]) -> list[ReadoutRow]:
 
     Args:
       name: what the objective is called.
-      scores: what `eval.json` holds. Of it are used the readouts, by layer and then by what
-        is read, accuracies as shares; by layer and operation the R² of its strength; the
-        intervals of both; and the same of the network before its first step.
+      scores: what `eval.json` holds. These are used: readouts by layer and by what is read, as
+        shares; the R² of an operation's strength, by layer and operation; the intervals of both;
+        and all of it for the network before its first step.
 
     Returns:
       A row for each layer, and if the untrained network was read as many more. Each has every
@@ -146,9 +146,9 @@ def tabulate(workdir: AnyPath) -> list[ReadoutRow]:
     scores = workdir_lib.read_eval(workdir, saved.hash).scores
     if READOUTS not in scores:
         return []
-    objective = saved.values.get("objective")
-    kind = objective.get("kind") if isinstance(objective, Mapping) else None
-    rows = table_rows(objective_name(objective_kind(kind)), scores)
+    section = saved.values.get("objective")
+    kind = section.get("kind") if isinstance(section, Mapping) else None
+    rows = table_rows(objective(kind).label, scores)
     with workdir_lib.hold(workdir):
         write_table(workdir, rows)
     return rows

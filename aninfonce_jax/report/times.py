@@ -6,7 +6,7 @@ from typing import Any
 from aninfonce_jax.report.runs import as_number
 from aninfonce_jax.scores.registry import PHASES, Phase, phase_key
 
-# What a run need not have: a host that feeds it, and restarts.
+# Phases that some runs do not have: those that nothing feeds, and those never restarted.
 _OCCASIONAL: tuple[Phase, ...] = ("input", "repeated", "away")
 # Less would be written as 0.0%.
 _LEAST_SHARE = 0.0005

@@ -31,9 +31,6 @@ from aninfonce_jax.scores.registry import (
     scores_of,
 )
 
-# Objectives whose losses tell the same: how well a positive is found among as many others.
-_CONTRASTIVE = ("aninfonce", "infonce", "aninfonce_no_l2")
-
 
 def training_section(page: Comparison, folder: AnyPath) -> Section:
     """The section of all runs."""
@@ -142,7 +139,7 @@ def _losses(entry: Entry) -> Losses:
         entry.label,
         entry.color,
         entry.place,
-        family=(*run.data, "contrast" if run.kind in _CONTRASTIVE else run.kind),
+        family=(*run.data, "" if run.objective.finds_positives else run.objective.kind),
         train_steps=column(run.train, STEP),
         train=column(run.train, LOSS.key),
         eval_steps=column(run.evals, STEP),

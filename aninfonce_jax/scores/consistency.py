@@ -18,7 +18,7 @@ Alignment = Literal["linear", "orthogonal", "permutation"]
 ALIGNMENTS: tuple[Alignment, ...] = get_args(Alignment)
 
 CHUNK = 4096
-# Of the largest eigenvalue; smaller ones are rounding.
+# Eigenvalues below this share of the largest one are rounding.
 _NEGLIGIBLE = 1e-10
 
 

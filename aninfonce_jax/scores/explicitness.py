@@ -30,10 +30,10 @@ FEWEST_SAMPLES = 40
 LANDMARKS = 512
 # Rows whose kernel is held at a time.
 CHUNK = 2048
-# Of the median distance of two samples.
+# Widths of the kernel, as multiples of the median distance of two samples.
 BANDWIDTHS = (0.5, 1.0, 2.0, 4.0)
 PENALTIES = tuple(10.0**power for power in range(-8, 2))
-# Rows that choose among them, of those to fit on: one in so many.
+# One in so many of the rows to fit on is set aside to choose among them.
 _SET_ASIDE = 5
 _NEGLIGIBLE = 1e-10
 

@@ -188,8 +188,8 @@ def mcc_with_interval(
 def _least_squares(inputs: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Returns slope [inputs, targets] and intercept [targets] of the best linear map."""
     input_mean, target_mean = inputs.mean(axis=0), targets.mean(axis=0)
-    # lstsq takes the smallest of many solutions, so constant or repeated inputs are fine. It
-    # takes a column for constant that is tiny beside another, so they are brought to one scale.
+    # lstsq takes the smallest of many solutions, so constant or repeated inputs are fine. But it
+    # mistakes a column that is tiny beside another for a constant: so all get the same scale.
     centred, exponents = _scaled(np.where(_is_constant(inputs), 0.0, inputs - input_mean))
     slope = np.linalg.lstsq(centred, targets - target_mean, rcond=None)[0]
     slope = np.ldexp(slope, -exponents[:, None])

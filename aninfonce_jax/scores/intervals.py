@@ -30,7 +30,7 @@ FloatArray = npt.NDArray[np.float64]
 Interval = list[float]
 
 CONFIDENCE = 0.95
-# From so many seeds on, Student's interval of their mean is narrower than it is useless.
+# With fewer seeds, Student's interval of their mean is too wide to be of use.
 _SEEDS_FOR_STUDENT = 4
 
 
@@ -176,7 +176,7 @@ def effective_rank(centred: npt.ArrayLike) -> tuple[float, Interval]:
     values = np.sqrt(squares[kept])
     shares = values / values.sum()
     entropy = -np.sum(shares * np.log(shares))
-    # By the chain rule: how the entropy follows a value, and that the weight of an example.
+    # By the chain rule: the entropy depends on the singular values, these on an example's weight.
     slopes = -(np.log(shares) + entropy) / values.sum() / (2 * values)
     influence = (len(x) * projections[:, kept] - squares[kept]) @ slopes
     half = _quantile(len(x) - 1) * _standard_error(influence)

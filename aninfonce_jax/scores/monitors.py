@@ -96,7 +96,7 @@ def _vote(
     neighbours: int,
     chunk: int,
 ) -> Array:
-    """Returns the class of each query, [queries]; of several the lowest number."""
+    """Returns the class of each query, [queries]; if several have as many votes, the lowest."""
     bank, features = _normalised(bank), _normalised(features)
 
     def vote(query: Array) -> Array:

@@ -13,7 +13,7 @@ from aninfonce_jax.scores.intervals import Interval
 from aninfonce_jax.types import Array
 
 BINS = 100
-# Of the histograms, over all values that a cosine can take.
+# Edges of the histograms' bins, over all values that a cosine can take.
 EDGES = np.linspace(-1, 1, BINS + 1)
 
 
@@ -62,7 +62,7 @@ def overlap(counts: npt.ArrayLike) -> tuple[float, Interval | None]:
     found = _overlap(every.sum(axis=0))
     if not np.isfinite(found) or len(every) < 2:
         return found, None
-    # The jackknife: what the batches would give that are left without one of them.
+    # The jackknife: the overlap of all batches but one, for each of them.
     without = np.array([_overlap(every.sum(axis=0) - own) for own in every])
     low, high = intervals.mean_interval(len(every) * found - (len(every) - 1) * without) or (0, 1)
     half = (high - low) / 2

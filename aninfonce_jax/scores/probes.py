@@ -45,7 +45,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-# Of the squared weights, against the mean loss of a sample.
+# Penalties on the squared weights, relative to the mean loss of a sample.
 CLASS_PENALTIES = tuple(10.0**power for power in range(-6, 1))
 # In closed form more of them cost nothing.
 RIDGE_PENALTIES = tuple(10.0 ** (power / 2) for power in range(-12, 9))
@@ -104,9 +104,9 @@ def class_accuracy(
 ) -> Probe:
     """Reads classes by multinomial logistic regression.
 
-    Every class has the same weight in the loss, however often it occurs. Of the penalties
-    the one with the highest accuracy on the validation set is chosen; of several, that with
-    the smallest loss there.
+    Every class has the same weight in the loss, however often it occurs. The penalty with the
+    highest accuracy on the validation set is chosen; if several have it, the one with the smallest
+    loss there.
 
     Args:
       train: to fit.

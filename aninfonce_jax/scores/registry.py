@@ -106,14 +106,14 @@ R2_STYLE = Score(
     "r2_style", _R2, "style", "recovery", better="higher", console="R²\nstyle",
     progress="style R²",
 )  # fmt: skip
-# By kernel ridge regression: with what of the factors is there but bent.
+# Read by kernel ridge regression, which also finds factors that are there but bent.
 R2_KERNEL = Score("r2_kernel", _R2, "kernel ridge", "recovery", better="higher")
-# How near in the true factors what is nearest by its embedding is: 0 as at random, 1 as what the
-# truth would find.
+# How near, in the true factors, the example with the nearest embedding is: 0 means no nearer than
+# one at random, 1 as near as the true nearest.
 RETRIEVAL = Score("retrieval", "retrieval", "all", "recovery", better="higher")
 RETRIEVAL_STYLE = Score("retrieval_style", "retrieval", "style", "recovery", better="higher")
-# Of anchors that are distributed in another way than those of training, where there are any; and
-# how often a classifier tells an observation of the ones from one of the others.
+# Some sources have test anchors that are distributed in another way than those of training. The
+# first score is their R². The second is how often a classifier tells observations of the two apart.
 R2_SHIFTED = Score("r2_shifted", "shifted anchors", "R²", "recovery", better="higher")
 SHIFT_ACCURACY = Score("shift_accuracy", "shifted anchors", "told apart", "recovery", PERCENT)
 MCC_PEARSON = Score("mcc_pearson", _MCC, "Pearson", "recovery", better="higher", console="MCC")
@@ -129,11 +129,11 @@ PROBE_ACCURACY = Score(
     "probe_accuracy", _ACCURACY, "probe", "training", PERCENT, "higher", "linear\nprobe",
     "probe accuracy",
 )  # fmt: skip
-# Of the last layer, which the objective compares; those above are of the first one.
+# This is for the last layer, which the objective compares; the two above are for the first one.
 PROBE_ACCURACY_LAST = Score(
     "probe_accuracy_last", _ACCURACY, "probe, last layer", "training", PERCENT, "higher"
 )
-# Whether something was done to an example, on average over what can be done: of both layers.
+# How often it is told whether something was done to an example, on average over what can be done.
 OPERATION_ACCURACY = Score(
     "operation_accuracy", _OPERATIONS, "first layer", "training", PERCENT, "higher"
 )
@@ -144,7 +144,7 @@ LOSS = Score("loss", "loss", "held out", "training", console="loss", progress="l
 LOSS_FLOOR = Score("loss_floor", "loss", "floor", "training", console="floor")
 SPREAD_MIN = Score("spread_min", "spread", "smallest", "features")
 SPREAD_MEDIAN = Score("spread_median", "spread", "median", "features")
-# Of the similarities of positives and of negatives: 0 where they are disjoint, 1 where alike.
+# How far similarities of positives and of negatives overlap: 0 if disjoint, 1 if alike.
 OVERLAP = Score("overlap", _OVERLAP, "embeddings", "features")
 OVERLAP_TRUE = Score("overlap_true", _OVERLAP, "true latents", "features")
 
@@ -185,7 +185,7 @@ BLOCK_ORTHOGONALITY = "block_orthogonality"  # how far blocks are from orthogona
 BLOCK_ENERGY = "block_energy"  # share of the map that lies within blocks of equal Λ
 CONCENTRATION = "concentration"  # Λ̂, in the order of the true factors where that is known
 CONCENTRATION_TRUE = "concentration_true"  # [dim]
-# Of the members of an ensemble.
+# What is known of the members of an ensemble.
 MEMBER_CONCENTRATIONS = "member_concentrations"  # [members, dim], Λ̂
 MEMBER_CONCENTRATIONS_TRUE = "member_concentrations_true"  # [members, dim]
 MEMBER_CONCENTRATION_ERRORS = "member_concentration_errors"  # [members]
@@ -205,7 +205,6 @@ NEVER_APPLIED = "never_applied"  # operations that are read out but were no part
 UNTRAINED = "untrained"  # what is `OF_UNTRAINED`, of the network before its first step
 SAMPLES = "samples"  # a sheet of pairs that the source made itself, a PNG in base64
 WARNINGS, INTERVALS = "warnings", "intervals"
-EVALUATED_WITH = "evaluated_with"
 
 # --- Entries that measure the machine, not the run ---
 
@@ -242,9 +241,19 @@ PHASE_NAMES: dict[Phase, PhaseName] = {
 }
 
 
+def member_name(place: int) -> str:
+    """What a member of an ensemble is called, counted from 1."""
+    return f"member_{place}"
+
+
+def member_entry(place: int, key: str) -> str:
+    """What rows of training call an entry of a member, counted from 1."""
+    return f"{member_name(place)}_{key}"
+
+
 def member_loss(place: int) -> str:
     """What rows of training call the loss of a member, counted from 1."""
-    return f"member_{place}_loss"
+    return member_entry(place, LOSS.key)
 
 
 def phase_key(phase: Phase) -> str:

@@ -39,7 +39,7 @@ def retrieval(
         squares: FloatArray = ((own - others[found]) ** 2).sum(axis=1)
         return squares
 
-    # Of a query from an example at random, by the mean and the spread of all of them.
+    # The mean squared distance of a query from all examples, by their mean and their variance.
     at_random = ((own - others.mean(axis=0)) ** 2).sum(axis=1) + others.var(axis=0).sum()
     chance = float(at_random.mean())
     best = float(distances(_nearest(z[:half], z[half:])).mean())

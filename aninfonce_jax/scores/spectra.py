@@ -155,7 +155,7 @@ def lidar(embeddings: npt.ArrayLike) -> Estimate:
     values, axes = values[kept], axes[:, kept]
     shares = values / values.sum()
     entropy = -float(np.sum(shares * np.log(shares)))
-    # By the chain rule: how the entropy follows a value, and that an object's weight.
+    # By the chain rule: the entropy depends on the eigenvalues, and these on an object's weight.
     slopes = -(np.log(shares) + entropy) / values.sum()
     own_within = np.sum((within @ axes) ** 2, axis=1) / (views - 1)
     influence = ((centred @ axes) ** 2 - values * own_within) @ slopes

@@ -85,7 +85,7 @@ class ProcessWithNegatives(ProcessSource):
         """Returns the pairs that the process alone would give, and the negatives."""
         pairs = super().pairs(key, fed, batch_size)
         assert pairs.latents1 is not None
-        # A key that nothing else of the step is drawn by.
+        # A key that nothing else in the step uses.
         own_key = jax.random.fold_in(key, 2)
         anchors = jnp.repeat(pairs.latents1, self.count, axis=0)
         own = self.process.mixing(self.near.sample(own_key, self.process.space, anchors))

@@ -323,8 +323,8 @@ class Source(abc.ABC):
     def at_hand(self, count: int) -> list[np.ndarray]:
         """Returns arrays [n, ...] of observations that can be looked at before training.
 
-        Of a source that reads in order, those of the first `count` pairs, and none of them is
-        lost by it. [] where observations have to be drawn.
+        A source that reads in order returns those of the first `count` pairs, and trains on them
+        all the same. One whose observations have to be drawn returns [].
         """
         del count
         return []
@@ -337,8 +337,8 @@ class Source(abc.ABC):
     def samples(self, key: Array, count: int) -> np.ndarray | None:
         """Returns both views of some pairs, [count, 2, height, width, 1 or 3], from 0 to 1.
 
-        Of a source that makes its images itself, so that a report can show what they look like;
-        None elsewhere.
+        A source that makes its images itself returns them, so that a report can show what they
+        look like; any other returns None.
         """
         del key, count
         return None

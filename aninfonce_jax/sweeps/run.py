@@ -12,6 +12,7 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.cli import EXIT_PREEMPTED, printable
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.config.sweep import Point, Sweep
+from aninfonce_jax.distributed.cpu_threads import usable_cores
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import StopSignal
 from aninfonce_jax.sweeps.executors import Executor, Job
@@ -19,7 +20,7 @@ from aninfonce_jax.workdir import FAILED, FINISHED, STOPPED, WAITING, Status
 
 # What Python, jax and the compiler take beside the arrays of a run.
 _PROCESS_BYTES = 2**30
-# Of the end of a run's output, which may be long.
+# How much of the end of a run's output is read, which may be long.
 _LOG_BYTES = 2**16
 
 
@@ -106,15 +107,15 @@ def bearable_processes(configs: Iterable[Config]) -> int:
     """
     if any(any(Path("/dev").glob(name)) for name in ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*")):
         return 1
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     need = max(
         sum(part.bytes for part in parts)
         for config in configs
         for parts in memory.estimate(config, 1).values()
     )
     limit = memory.host_memory()
-    fitting = cpus if limit is None else limit // (need + _PROCESS_BYTES)
-    return max(1, min(cpus, fitting))
+    fitting = cores if limit is None else limit // (need + _PROCESS_BYTES)
+    return max(1, min(cores, fitting))
 
 
 def _outcome_before(folder: Path, point: Point) -> Outcome:

@@ -65,8 +65,8 @@ from aninfonce_jax.workdir import RECORD_FOLDER, STATE_FOLDER
 
 __all__ = ["CheckpointError", "Checkpoints", "Restored"]
 
-# Threads of a save that failed may outlive the checkpoints that it was one of: what keeps them
-# from printing tracebacks then stays until the process ends.
+# Threads of a failed save may outlive its `Checkpoints`. What keeps them from printing tracebacks
+# then stays in place until the process ends.
 _STAYING = contextlib.ExitStack()
 
 

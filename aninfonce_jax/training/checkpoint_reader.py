@@ -20,7 +20,7 @@ from aninfonce_jax.workdir import RECORD_FILE, RECORD_FOLDER, STATE_FOLDER
 
 JSON = Any
 
-# Of a checkpoint that is not used: the ending that its folder gets, and the reason.
+# Why a checkpoint is not used: the ending that its folder's name gets, and the reason in words.
 Problem = tuple[str, str]
 
 

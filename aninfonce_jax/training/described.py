@@ -17,7 +17,7 @@ def describe_part(part: Any) -> dict[str, Any]:
     """Returns the class of a source, an encoder or an objective, and its settings.
 
     Settings are the fields of a dataclass, as deep as dataclasses go, which Linen's modules are
-    too: numbers, texts, and short vectors such as a Λ. Of anything else its class is told.
+    too: numbers, texts, and short vectors such as a Λ. Anything else is told by its class.
     """
     told: dict[str, Any] = {"kind": type(part).__name__}
     if dataclasses.is_dataclass(part):

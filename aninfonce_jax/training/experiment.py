@@ -141,8 +141,8 @@ class Experiment:
     def dispatch_steps(self) -> int:
         """How many steps at most go into one call to the device: one, where the host feeds.
 
-        A call has room for the metrics of all of them. That it is a part of the compiled program
-        is why settings that may change between sessions have no say in it.
+        A call has room for the metrics of all of them, so the number is a part of the compiled
+        program, and settings that may change between sessions must not change it.
         """
         if self.source.fed(self.batch_size) is not None:
             return 1

@@ -107,7 +107,7 @@ class MetricWriter:
     def poll(self) -> None:
         """Lets the row that is held back be measured, if its values are there; never waits.
 
-        Call it often: what is measured may have to do with when they came.
+        Call it often: a measurement, such as steps per second, may depend on when they came.
         """
         if self._pending is not None:
             self._pending.poll()
@@ -228,6 +228,6 @@ def _start_wandb(workdir: AnyPath, project: str, config: Mapping[str, Any]) -> A
         id=run_id,
         resume="allow",
         config=dict(config),
-        # Its files are of this machine; in a remote folder it finds no place for them.
+        # wandb keeps its files on this machine, and can't write to a remote folder.
         dir=None if isinstance(workdir, RemotePath) else str(workdir),
     )

@@ -21,8 +21,8 @@ def without_background_tracebacks() -> Iterator[None]:
 
     Nothing is lost by it: the failure itself is raised in the main thread. Orbax logs it once
     more for every thread that it passes. TensorStore's reads that are still under way when
-    another one fails find the event loop closed. Of its writes that fail beside the one that
-    is raised, asyncio tells when Python collects them, which may be long after.
+    another one fails find the event loop closed. If several writes fail, one failure is
+    raised; asyncio tells of the others when Python collects them, which may be long after.
     """
 
     def is_not_orbax(record: logging.LogRecord) -> bool:

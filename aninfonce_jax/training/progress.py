@@ -12,7 +12,7 @@ from aninfonce_jax.cli import printable
 
 ProgressMode = Literal["auto", "rich", "plain", "off"]
 
-# Seconds between two drawings of a live line that are worth asking the device for a number.
+# Seconds between two drawings of a live line, each of which asks the device for a number.
 _LIVE_INTERVAL = 0.5
 
 

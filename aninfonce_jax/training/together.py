@@ -35,7 +35,7 @@ def to_be_equal(experiment: Experiment) -> dict[str, Any]:
 
 
 def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what of a config must be the same in all processes, by dotted name."""
+    """Returns the part of a config that must be the same in all processes, by dotted name."""
     flat = flatten_values(values)
     return {name: value for name, value in flat.items() if name not in _OF_A_HOST}
 
@@ -46,7 +46,7 @@ def claimed(
 ) -> Iterator[tuple[AnyPath, str]]:
     """Gives the work directory, held by process 0 for this run, and the run's hash.
 
-    Without a work directory, it is one that is gone afterwards.
+    Without a work directory it gives a temporary one, which is removed afterwards.
     """
     with contextlib.ExitStack() as stack:
 

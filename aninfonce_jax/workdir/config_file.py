@@ -27,7 +27,7 @@ from aninfonce_jax.workdir.seals import check_seal, seal
 
 # Far above what a run writes; what is larger is something else.
 _CONFIG_BYTES = 2**20
-# Of two configs, how many differences are told.
+# How many differences between two configs are told.
 _MOST_CHANGES = 8
 
 

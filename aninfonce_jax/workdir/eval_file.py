@@ -10,7 +10,7 @@ from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.workdir.config_file import read_saved
 from aninfonce_jax.workdir.holding import check_held
 from aninfonce_jax.workdir.metrics_file import digest_rows
-from aninfonce_jax.workdir.names import CONFIG_FILE, EVAL_FILE, Row, writing
+from aninfonce_jax.workdir.names import CONFIG_FILE, EVAL_FILE, EVALUATED_WITH, Row, writing
 from aninfonce_jax.workdir.seals import check_seal, seal
 
 # Far above what a run writes; what is larger is something else.
@@ -69,7 +69,7 @@ def read_eval(folder: AnyPath, config_hash: str) -> Evaluation:
     try:
         scores = read_json(path, _EVAL_BYTES)
         is_sealed = check_seal(path, scores)
-        for name, kind in {"step": int, "evaluated_with": dict}.items():
+        for name, kind in {"step": int, EVALUATED_WITH: dict}.items():
             if not isinstance(scores.get(name), kind | None):
                 raise FileError(f"{path} holds {name}={scores[name]!r}")
     except FileError as error:

@@ -15,7 +15,7 @@ _REPORT_PATIENCE = 60.0
 
 # Work directories that this process holds already, and the thread that does.
 _held: dict[AnyPath, int] = {}
-# Of the remote ones, what says whether they are still ours.
+# For the remote ones among them, what says whether they are still ours.
 _leases: dict[AnyPath, lease.Lease] = {}
 
 

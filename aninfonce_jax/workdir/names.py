@@ -36,7 +36,7 @@ TENSORBOARD_FOLDER = "tensorboard"
 FIGURES_FOLDER = "figures"
 FIGURE_ENDINGS = (".png", ".svg")
 PROFILE_FOLDER = "profile"
-# Of a sweep: what its runs print, and what is sent to a cluster.
+# Folders of a sweep: for what its runs print, and for what is sent to a cluster.
 LOGS_FOLDER = "logs"
 LOG_ENDING = ".log"
 SUBMITTED_FOLDER = "submitted"
@@ -51,7 +51,9 @@ INTERRUPTED_SAVE = ".orbax-checkpoint-tmp"
 # In a checkpoint that Orbax has finished where nothing can be renamed.
 FINISHED_SAVE = "commit_success.txt"
 
-# What the config of an experiment says that no config file made.
+# The entry of an evaluation for what it did in another way than the run itself.
+EVALUATED_WITH = "evaluated_with"
+# What `made_by` says in the config.json of an experiment that no config file made.
 MADE_IN_CODE = "code"
 
 FOLDERS = (CHECKPOINT_FOLDER, TENSORBOARD_FOLDER, FIGURES_FOLDER, PROFILE_FOLDER)

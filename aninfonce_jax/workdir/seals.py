@@ -9,7 +9,7 @@ from aninfonce_jax.files import FileError, finite, read_json
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.workdir.names import reading
 
-# Of config.json and eval.json. Files of format 1 had neither this number nor a digest.
+# The format of config.json and eval.json. Files of format 1 had neither this number nor a digest.
 FORMAT = 2
 
 

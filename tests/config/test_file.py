@@ -1,4 +1,4 @@
-"""Config files that are missing, broken or hostile: one line each, and never a traceback."""
+"""Config files that are missing, broken or hostile: one line each; a bug of ours, a traceback."""
 
 import os
 
@@ -95,6 +95,44 @@ def test_a_stop_while_a_file_loads_is_a_stop(tmp_path):
     path = tmp_path / "config.py"
     path.write_text("raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
+        load_config(str(path))
+
+
+def test_a_bug_of_ours_comes_with_its_traceback(tmp_path, monkeypatch):
+    path = tmp_path / "config.py"
+    path.write_text(
+        "from aninfonce_jax.config import default_config\ndef get_config(): return default_config()"
+    )
+    load_config(str(path))
+
+    def broken(config):
+        return config.no_such_field
+
+    # Called by `default_config`, so that a frame of the package is the last one but this.
+    monkeypatch.setattr("aninfonce_jax.config.to_dict", broken)
+    with pytest.raises(AttributeError, match="no_such_field"):
+        load_config(str(path))
+
+
+@pytest.mark.parametrize(
+    "call", ["default_config(1)", "default_config(colour=1)", "default_config(source=1)"]
+)
+def test_a_wrong_call_of_ours_is_a_line(call, tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(
+        f"from aninfonce_jax.config import default_config\ndef get_config(): return {call}"
+    )
+    with pytest.raises(ConfigError, match=r"config\.py"):
+        load_config(str(path))
+
+
+def test_a_wrong_key_of_a_default_is_a_line(tmp_path):
+    path = tmp_path / "config.py"
+    path.write_text(
+        "from aninfonce_jax.config import default_config\n"
+        "def get_config():\n  config = default_config()\n  return config.train.stpes\n"
+    )
+    with pytest.raises(ConfigError, match=r"failed to load: AttributeError: .*stpes"):
         load_config(str(path))
 
 

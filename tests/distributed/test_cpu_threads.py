@@ -11,9 +11,18 @@ from aninfonce_jax.distributed import cpu_threads
 
 @pytest.fixture
 def few_cores(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(cpu_threads, "usable_cores", lambda: 2)
     monkeypatch.delenv(cpu_threads.VARIABLE, raising=False)
     return monkeypatch
+
+
+def test_cores_where_the_system_does_not_tell_which_may_be_used(monkeypatch):
+    """As on macOS."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 7)
+    assert cpu_threads.usable_cores() == 7
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert cpu_threads.usable_cores() == 1
 
 
 def test_each_of_several_devices_gets_two(few_cores):

@@ -720,6 +720,8 @@ def test_outputs_of_all_strategies_are_the_same_tree() -> None:
         for name in ("dense", "chunked")
     ]
     assert [out.strategy for out in outputs] == ["dense", "chunked"]
+    # As `LossOutput.strategy` warns: the word is that of the first branch, whichever was taken.
+    assert [out.strategy for out in (dense, chunked)] == ["dense", "dense"]
     assert set(outputs[0].metrics) == {"accuracy", "score", "nonfinite", "nonpositive"}
 
 

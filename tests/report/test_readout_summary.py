@@ -3,10 +3,10 @@ import json
 import hypothesis
 import pytest
 from hypothesis import strategies as st
-from readout_workdirs import make_image_workdir
 
 from aninfonce_jax.report import groups, summary
 from aninfonce_jax.report import runs as runs_lib
+from aninfonce_jax.scores.objectives import objective
 
 
 def summarize(runs):
@@ -17,12 +17,12 @@ def summary_of(*folders):
     return summarize([runs_lib.read_workdir(folder) for folder in folders])
 
 
-def test_the_paper_s_contrast_in_words(tmp_path):
+def test_the_paper_s_contrast_in_words(fake_image_workdir, tmp_path):
     sentences = summary_of(
-        make_image_workdir(
+        fake_image_workdir(
             tmp_path / "info", "infonce", backbone=(0.909, 0.577), projector=(0.898, 0.518)
         ),
-        make_image_workdir(tmp_path / "an", backbone=(0.884, 0.805), projector=(0.854, 0.69)),
+        fake_image_workdir(tmp_path / "an", backbone=(0.884, 0.805), projector=(0.854, 0.69)),
     )
     assert sentences == [
         "InfoNCE: a linear readout tells the class correctly 90.9% (±0.4) of the time at the "
@@ -47,20 +47,22 @@ def test_the_paper_s_contrast_in_words(tmp_path):
         ((0.465, 0.625), "about as well at the projector and has about the same class accuracy;"),
     ],
 )
-def test_the_opposite_is_said_if_the_numbers_say_so(tmp_path, projector, words):
+def test_the_opposite_is_said_if_the_numbers_say_so(fake_image_workdir, tmp_path, projector, words):
     contrast = summary_of(
-        make_image_workdir(tmp_path / "a", "infonce", margin=0.001),
-        make_image_workdir(tmp_path / "b", "aninfonce_no_l2", projector=projector, margin=0.001),
+        fake_image_workdir(tmp_path / "a", "infonce", margin=0.001),
+        fake_image_workdir(tmp_path / "b", "aninfonce_no_l2", projector=projector, margin=0.001),
     )[-1]
     start = "Compared with InfoNCE, AnInfoNCE without ℓ2 norm reads the augmentations "
     assert contrast.startswith(start + words)
 
 
-def test_seeds_are_averaged_and_without_infonce_the_first_objective_is_the_measure(tmp_path):
+def test_seeds_are_averaged_and_without_infonce_the_first_objective_is_the_measure(
+    fake_image_workdir, tmp_path
+):
     sentences = summary_of(
-        make_image_workdir(tmp_path / "a", backbone=(0.5, 0.6), untrained=False),
-        make_image_workdir(tmp_path / "b", backbone=(0.6, 0.8), seed=1, untrained=False),
-        make_image_workdir(tmp_path / "c", "aninfonce_no_l2", untrained=False),
+        fake_image_workdir(tmp_path / "a", backbone=(0.5, 0.6), untrained=False),
+        fake_image_workdir(tmp_path / "b", backbone=(0.6, 0.8), seed=1, untrained=False),
+        fake_image_workdir(tmp_path / "c", "aninfonce_no_l2", untrained=False),
     )
     assert sentences[0].startswith(
         "AnInfoNCE: a linear readout, on average over 2 runs, tells the class correctly 55.0% (±"
@@ -69,8 +71,8 @@ def test_seeds_are_averaged_and_without_infonce_the_first_objective_is_the_measu
     assert not any("Before training" in sentence for sentence in sentences)
 
 
-def test_without_readouts_the_neighbours_speak_and_then_nobody(tmp_path):
-    folder = make_image_workdir(tmp_path / "a", evals=1)
+def test_without_readouts_the_neighbours_speak_and_then_nobody(fake_image_workdir, tmp_path):
+    folder = fake_image_workdir(tmp_path / "a", evals=1)
     (folder / "eval.json").unlink()
     first = summary_of(folder)[0]
     assert first.startswith("AnInfoNCE: no readouts were recorded yet; the nearest neighbours")
@@ -87,8 +89,8 @@ def test_the_sign_of_a_difference_is_that_of_its_words(own, other):
         found = {"readouts": {"projector": {"average": [average - 0.02, average + 0.02]}}}
         final = {"readouts": {"projector": {"average": average}}, "intervals": found}
         return runs_lib.WorkDir(
-            name=kind, kind=kind, config={}, config_hash="", command="", train=[], evals=[final],
-            final=final,
+            name=kind, objective=objective(kind), config={}, config_hash="", command="",
+            train=[], evals=[final], final=final,
         )  # fmt: skip
 
     contrast = summarize([run("infonce", other), run("aninfonce", own)])[-1]

@@ -5,7 +5,6 @@ import shutil
 import pytest
 from matplotlib.figure import Figure
 from page_outline import Outline
-from readout_workdirs import AUGMENTATIONS, make_image_workdir
 
 from aninfonce_jax.report import (
     features,
@@ -16,8 +15,9 @@ from aninfonce_jax.report import (
     training,
 )
 from aninfonce_jax.report import runs as runs_lib
+from aninfonce_jax.scores import registry
 
-READOUTS = ("classes", *AUGMENTATIONS, "average", "crop", "blur")
+READOUTS = ("classes", *registry.AVERAGED, "average", "crop", "blur")
 
 
 def compare(*runs):
@@ -25,13 +25,13 @@ def compare(*runs):
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
+def folders(fake_image_workdir, tmp_path_factory):
     base = tmp_path_factory.mktemp("images")
     return [
-        make_image_workdir(
+        fake_image_workdir(
             base / "info", "infonce", backbone=(0.552, 0.571), projector=(0.533, 0.518)
         ),
-        make_image_workdir(base / "an"),
+        fake_image_workdir(base / "an"),
     ]
 
 
@@ -92,8 +92,8 @@ def test_the_page_says_what_the_summary_and_the_training_say(folders, text):
     assert "latent factor" not in text
 
 
-def test_missing_pieces_are_shown_as_missing(tmp_path):
-    folder = make_image_workdir(tmp_path / "<b>", dataset="tfds:mnist", evals=1)
+def test_missing_pieces_are_shown_as_missing(fake_image_workdir, tmp_path):
+    folder = fake_image_workdir(tmp_path / "<b>", dataset="tfds:mnist", evals=1)
     steps = [{"step": step, "split": split} for step, split in ((10, "train"), (20, "eval"))]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in steps))
     (folder / "eval.json").write_text(
@@ -110,10 +110,10 @@ def test_missing_pieces_are_shown_as_missing(tmp_path):
     assert "&lt;b&gt;" in page
 
 
-def test_with_few_images_a_few_points_are_no_loss(tmp_path):
+def test_with_few_images_a_few_points_are_no_loss(fake_image_workdir, tmp_path):
     folders = [
-        make_image_workdir(tmp_path / "a", "infonce", backbone=(0.5, 0.6), margin=0.069),
-        make_image_workdir(tmp_path / "b", backbone=(0.465, 0.6), margin=0.069),
+        fake_image_workdir(tmp_path / "a", "infonce", backbone=(0.5, 0.6), margin=0.069),
+        fake_image_workdir(tmp_path / "b", backbone=(0.465, 0.6), margin=0.069),
     ]
     page = report.write_report(folders, tmp_path / "out").read_text(encoding="utf-8")
     said = page[page.index("<h1>") : page.index("<h2>")]
@@ -123,15 +123,17 @@ def test_with_few_images_a_few_points_are_no_loss(tmp_path):
     assert 'class="best"' not in page
 
 
-def test_warnings_of_image_runs_stand_on_top(tmp_path):
-    folder = make_image_workdir(tmp_path / "a", warnings=["The embeddings have collapsed."])
+def test_warnings_of_image_runs_stand_on_top(fake_image_workdir, tmp_path):
+    folder = fake_image_workdir(tmp_path / "a", warnings=["The embeddings have collapsed."])
     page = report.write_report([folder], tmp_path / "out").read_text(encoding="utf-8")
     assert "<strong>AnInfoNCE:</strong> The embeddings have collapsed." in page
     assert page.index("have collapsed") < page.index("<h1>")
 
 
-def test_networks_that_began_differently_have_rows_of_their_own(folders, tmp_path):
-    other = make_image_workdir(tmp_path / "b", "aninfonce_no_l2")
+def test_networks_that_began_differently_have_rows_of_their_own(
+    fake_image_workdir, folders, tmp_path
+):
+    other = fake_image_workdir(tmp_path / "b", "aninfonce_no_l2")
     last = json.loads((other / "eval.json").read_text())
     last["untrained"]["readouts"]["backbone"]["classes"] = 0.123
     (other / "eval.json").write_text(json.dumps(last))
@@ -191,7 +193,7 @@ def drawn(folders, tmp_path, monkeypatch):
 
 def test_dots_and_profiles_are_where_the_files_say(folders, drawn):
     last = json.loads((folders[1] / "eval.json").read_text())
-    operations = [*AUGMENTATIONS, "crop", "blur"]
+    operations = [*registry.AVERAGED, "crop", "blur"]
     ax = Figure().add_subplot()
     # Of each layer its panel on the page and that in the image of both.
     readout_figures.draw_readouts(ax, **drawn["draw_readouts"][-1])

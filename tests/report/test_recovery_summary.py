@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from aninfonce_jax.report import groups, summary
 from aninfonce_jax.report import runs as runs_lib
+from aninfonce_jax.scores.objectives import objective
 
 
 def summarize(runs):
@@ -131,8 +132,8 @@ def test_summary_over_seeds_and_of_equal_concentrations(fake_workdir, tmp_path):
 def test_summary_counts_what_the_numbers_say(r2, loss):
     final = {"r2": float(np.mean(r2)), "r2_per_factor": r2, "loss": loss, "loss_floor": 4.0}
     run = runs_lib.WorkDir(
-        name="a", kind="aninfonce", config={}, config_hash="", command="", train=[], evals=[final],
-        final=final,
+        name="a", objective=objective("aninfonce"), config={}, config_hash="", command="",
+        train=[], evals=[final], final=final,
     )  # fmt: skip
     said = " ".join(summarize([run]))
     count = sum(value >= runs_lib.RECOVERED_R2 for value in r2)

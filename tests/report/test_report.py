@@ -52,7 +52,7 @@ def test_the_best_of_a_column_is_bold_if_its_interval_parts(contrast, fake_workd
 
 def test_seeds_are_averaged_and_widths_are_not(fake_workdir, tmp_path):
     folders = [
-        fake_workdir(tmp_path / f"{size}-{seed}", style=style, seed=seed, train__batch_size=size)
+        fake_workdir(tmp_path / f"{size}-{seed}", style=style, seed=seed, batch_size=size)
         for size, style in ((500, 0.5), (1000, 0.9))
         for seed in (0, 1)
     ]
@@ -127,7 +127,7 @@ def test_runs_of_one_objective_are_told_apart_by_what_differs(fake_workdir, tmp_
 
     a = fake_workdir(tmp_path / "a")
     b = fake_workdir(tmp_path / "b", seed=1)
-    c = fake_workdir(tmp_path / "c", train__batch_size=500)
+    c = fake_workdir(tmp_path / "c", batch_size=500)
     d = fake_workdir(tmp_path / "d")
     e = fake_workdir(tmp_path / "other" / "a")
     f = fake_workdir(tmp_path / "f", "infonce", seed=3)
@@ -149,7 +149,7 @@ def test_settings_flag_differences_and_the_page_warns_of_unfair_ones(
     runs = [
         runs_lib.read_workdir(contrast[0][0]),
         runs_lib.read_workdir(
-            fake_workdir(tmp_path / "b", "infonce", seed=5, train__batch_size=500, steps=1500)
+            fake_workdir(tmp_path / "b", "infonce", seed=5, batch_size=500, steps=1500)
         ),
     ]
     assert groups.unequal_settings(runs) == ["train.steps", "train.batch_size"]

@@ -1,48 +1,39 @@
 import csv
 import json
+import shutil
 
 import pytest
 
-from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
-from aninfonce_jax.data.interventions import READOUTS
 from aninfonce_jax.report.table import tabulate
+from aninfonce_jax.scores import registry
 
 
 @pytest.fixture
-def claim(tmp_path):
-    """Returns a work directory of a config with scores."""
-
-    def make(config, scores):
-        workdir_lib.claim(tmp_path, config_lib.to_dict(config))
-        workdir_lib.write_eval(tmp_path, scores, config_lib.fingerprint(config), None)
-        return tmp_path
-
-    return make
+def copied(tmp_path):
+    """Copies a work directory, which others use too."""
+    return lambda folder: shutil.copytree(folder, tmp_path / "run")
 
 
-def test_the_table_is_written_from_the_last_evaluation(image_config, claim):
-    row = dict.fromkeys([*READOUTS, "classes", "average"], 0.75)
-    readouts = {"backbone": row, "projector": row | {"grey": 0.5}}
-    strengths = {"backbone": {"hue": 0.1}, "projector": {"hue": 0.2}}
-    folder = claim(
-        image_config(objective__kind="aninfonce_no_l2"),
-        {
-            "step": 4,
-            "readouts": readouts,
-            "strength_r2": strengths,
-            "untrained": {"readouts": readouts},
-        },
-    )
+def test_the_table_is_written_from_the_last_evaluation(image_runs, copied):
+    folder = copied(image_runs[0])
+    scores = workdir_lib.read_eval(folder, workdir_lib.read_saved(folder).hash).scores
     assert len(tabulate(folder)) == 4
-    with (folder / "table1.csv").open() as file:
+    with (folder / workdir_lib.TABLE_CSV_FILE).open() as file:
         rows = list(csv.DictReader(file))
-    assert [row["grey"] for row in rows] == ["75.0", "50.0", "75.0", "50.0"]
-    assert (rows[1]["objective"], rows[1]["features"]) == ("AnInfoNCE, no ℓ2 norm", "projector")
-    assert json.loads((folder / "table1.json").read_text())[0]["strength_r2"] == {"hue": 0.1}
+    names = [(row[registry.OBJECTIVE], row[registry.FEATURES]) for row in rows]
+    layers = ["backbone", "projector"]
+    assert names == [(label, layer) for label in ("InfoNCE", "untrained") for layer in layers]
+    before = scores[registry.UNTRAINED][registry.READOUTS]
+    shares = [own[layer] for own in (scores[registry.READOUTS], before) for layer in layers]
+    for row, own in zip(rows, shares, strict=True):
+        assert {name: row[name] for name in own} == {x: f"{100 * own[x]:.1f}" for x in own}
+    full = json.loads((folder / workdir_lib.TABLE_JSON_FILE).read_text())
+    strengths = scores[registry.STRENGTHS]
+    assert [row[registry.STRENGTHS] for row in full[:2]] == [strengths[x] for x in layers]
 
 
-def test_a_run_on_a_process_has_no_table(small_config, claim):
-    folder = claim(small_config(), {"step": 12, "r2": 0.5})
+def test_a_run_on_a_process_has_no_table(synthetic_runs, copied):
+    folder = copied(synthetic_runs[0])
     assert tabulate(folder) == []
-    assert not (folder / "table1.csv").exists()
+    assert not (folder / workdir_lib.TABLE_CSV_FILE).exists()

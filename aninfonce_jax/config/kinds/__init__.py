@@ -24,6 +24,7 @@ from aninfonce_jax.config.kinds.objectives import (
     SupervisedConfig,
     TriCLConfig,
     VICRegConfig,
+    objectives_of,
 )
 from aninfonce_jax.config.kinds.optimizers import (
     AdamConfig,
@@ -100,4 +101,5 @@ __all__ = [
     "SupervisedConfig",
     "TriCLConfig",
     "VICRegConfig",
+    "objectives_of",
 ]

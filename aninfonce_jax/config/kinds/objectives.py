@@ -33,7 +33,12 @@ class _ContrastConfig:
     strategy: Strategy = field(
         "auto", "how the scores of all pairs are computed; the result is the same"
     )
-    chunk_size: int = field(0, "side of a tile of chunked scores; 0: chosen by size", count(0))
+    chunk_size: int = field(
+        0,
+        "side of a tile of chunked scores; 0: chosen by size",
+        count(0),
+        only_with=("strategy", "auto", "chunked", "gather", "ring"),
+    )
 
 
 _NORMALIZE = "normalise embeddings to the unit sphere inside the loss"
@@ -236,6 +241,15 @@ ObjectiveConfig = (
     | AugSelfConfig
     | DietConfig
 )
+
+
+def objectives_of(objective: ObjectiveConfig) -> dict[str, ObjectiveConfig]:
+    """Returns an objective or, of an ensemble, those of its members, by dotted name."""
+    if isinstance(objective, EnsembleConfig):
+        return {f"objective.members.{place}": own for place, own in enumerate(objective.members)}
+    return {"objective": objective}
+
+
 ObjectiveKind = Literal[
     "aninfonce",
     "aninfonce_no_l2",

@@ -78,6 +78,7 @@ class MixingConfig:
         25_000,
         "uniform matrices drawn per layer; the best-conditioned stays",
         count(1, 10**9, "they are drawn one by one"),
+        only_with=("init", "uniform"),
     )
 
 
@@ -144,7 +145,7 @@ class FamilyConfig(AnchorsConfig):
     sampler: Literal["exact", "paper"] = field(
         "exact",
         "anisotropic positives: the true density, or the paper's shell rejection",
-        only_with=("conditional", "anisotropic"),
+        only_with=("conditional", "anisotropic", "bimodal"),
     )
     shell: float = field(
         0.1,
@@ -268,7 +269,12 @@ class AugmentConfig:
     augment: Augment = field(
         "simclr_cifar", "family of augmentations that make a pair of one image"
     )
-    strength: float = field(1.0, "multiplies the ranges of the colour jitter", NOT_NEGATIVE)
+    strength: float = field(
+        1.0,
+        "multiplies the ranges of the colour jitter",
+        NOT_NEGATIVE,
+        only_with=("augment", "simclr", "simclr_cifar", "jitter_only"),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
