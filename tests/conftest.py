@@ -215,6 +215,15 @@ def decoded_config(vae_run, mnist_folder):
 
 
 @pytest.fixture
+def undrawn_figures():
+    """Figures of reports are written, but not drawn: that is what tests/report is for."""
+    from sketched_figures import sketched_figures
+
+    with sketched_figures():
+        yield
+
+
+@pytest.fixture
 def fake_store(monkeypatch):
     """An object store in memory, with one bucket, behind gs://bucket."""
     import fake_store as fake_store_lib
