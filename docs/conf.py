@@ -5,6 +5,7 @@ Notebooks (`notebooks/*.md`) are executed by the build. In the pages of `referen
 schema, the program and the launchers say at the time of the build.
 """
 
+import importlib.metadata
 import os
 import re
 import subprocess
@@ -37,9 +38,13 @@ nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 300
 nb_merge_streams = True
-# Kernels inherit these. Small programs compile sooner without optimisation.
+# Kernels inherit these. Small programs compile sooner without optimisation, and with the code
+# generator that tests/conftest.py chooses, as long as XLA has it.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+flags = "--xla_backend_optimization_level=0"
+if tuple(map(int, importlib.metadata.version("jax").split(".")[:2])) < (0, 11):
+    flags += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", flags)
 os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # no warning of frozen modules
 
 

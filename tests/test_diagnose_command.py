@@ -15,7 +15,7 @@ def saved(tmp_path_factory):
     views = [shared + 0.2 * rng.normal(size=shared.shape) for _ in range(2)]
     for name, view in zip(("one", "two"), views, strict=True):
         np.save(folder / f"{name}.npy", view)
-    model = an.AnInfoNCE(dim=3, steps=4)
+    model = an.AnInfoNCE(dim=3, steps=1, batch_size=32, optimizer="adam")
     model.fit(*views)
     model.save(folder / "model")
     return folder

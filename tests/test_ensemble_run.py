@@ -1,5 +1,6 @@
 """Ensembles through the whole pipeline: on processes, on images, and in the report."""
 
+import functools
 import json
 
 import jax
@@ -31,16 +32,19 @@ def train(config, folder):
 def test_an_ensemble_of_one_trains_as_its_member_alone(small_config, tmp_path):
     alone, rows = train(small_config(), tmp_path / "alone")
     single, others = train(small_config(**ONE), tmp_path / "single")
-    jax.tree.map(
-        np.testing.assert_array_equal, alone.state.params["encoder"], single.state.params["encoder"]
-    )
-    np.testing.assert_array_equal(
+    # Of one call it is so to the last bit: tests/objectives/test_ensemble.py. Two programs of
+    # several steps may round differently.
+    close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
+    jax.tree.map(close, alone.state.params["encoder"], single.state.params["encoder"])
+    close(
         alone.state.params["objective"]["concentration"],
         single.state.params["objective"]["member_1"]["concentration"],
     )
     for key in ("loss", "r2", "concentration"):
-        assert [row.get(key) for row in rows] == [row.get(key) for row in others]
-    assert alone.scores["concentration_error"] == single.scores["concentration_error"]
+        found, expected = ([row[key] for row in x if key in row] for x in (others, rows))
+        assert len(found) == len(expected) > 0
+        close(found, expected)
+    close(single.scores["concentration_error"], alone.scores["concentration_error"])
 
 
 @pytest.fixture(scope="module")

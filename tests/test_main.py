@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import json
 import os
@@ -7,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import flax.linen as nn
@@ -183,6 +183,7 @@ def test_help_can_be_written_in_ascii():
     assert rb"\u039b" in ended.stdout
 
 
+@pytest.mark.usefixtures("undrawn_figures")
 def test_compare_trains_evaluates_and_reports(tmp_path, capsys):
     assert run(*SMALL, "--config.train.steps=4", f"--workdir={tmp_path}") == 0
     text = capsys.readouterr().out
@@ -344,6 +345,7 @@ def terminate(function, *args, **kwargs):
     return function(*args, **kwargs)
 
 
+@pytest.mark.usefixtures("undrawn_figures")
 def test_a_stop_in_the_last_evaluation_keeps_the_next_run_from_beginning(
     tmp_path, capsys, monkeypatch
 ):
@@ -426,22 +428,38 @@ def test_a_stop_while_setting_up_asks_to_be_started_again(tmp_path, capsys, monk
     assert not (tmp_path / "run").exists()
 
 
-def start(workdir, *arguments):
-    """Starts a run of one objective in a process of its own, on one device."""
-    command = [sys.executable, "-m", "aninfonce_jax.main", "--progress=off", *NORMAL]
-    command += ["--config=configs/synthetic.py", *SMALL, f"--workdir={workdir}", *arguments]
-    environment = os.environ | {"XLA_FLAGS": "--xla_backend_optimization_level=0"}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+# The command line, but when it has begun to save a step, it says so and waits for a line.
+WAITING = """
+import sys
+from aninfonce_jax.main import script
+from aninfonce_jax.training.session import Session
+
+wait_at, save = int(sys.argv.pop(1)), Session._save
+
+def save_and_wait(session, step, state):
+    save(session, step, state)
+    if step == wait_at:
+        print("saving", flush=True)
+        sys.stdin.readline()
+
+Session._save = save_and_wait
+script()
+"""
 
 
-def wait_for(condition, process, seconds=120):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert process.poll() is None, process.stderr.read().decode()
-        assert time.monotonic() < deadline, "the run did not get there in time"
-        time.sleep(0.02)
+@contextlib.contextmanager
+def saving(step, arguments):
+    """Gives a process that is in the middle of saving a step, and waits."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WAITING, str(step), *arguments],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert "saving\n" in process.stdout, process.stderr.read()
+        yield process
 
 
 def evaluations(workdir):
@@ -454,30 +472,23 @@ def evaluations(workdir):
     ]
 
 
+@pytest.mark.usefixtures("undrawn_figures")
 def test_terminated_and_killed_runs_end_like_an_uninterrupted_one(tmp_path):
-    """SIGTERM, then kill -9 while checkpoints are being written, then to the end."""
-    often = ["--config.train.steps=60", "--config.checkpoint.every=2", "--config.eval.every=20"]
-    whole = start(tmp_path / "whole", *often)
-    broken = tmp_path / "broken"
-    saved = broken / "checkpoints"
+    """SIGTERM, then kill -9 while a checkpoint is being written, then to the end."""
+    often = ["--config.train.steps=12", "--config.checkpoint.every=2", "--config.eval.every=4"]
+    one = ["--config=configs/synthetic.py", "--config.train.devices=1", *SMALL, *NORMAL, *often]
+    assert run(*one, f"--workdir={tmp_path / 'whole'}") == 0
+    broken = [*one, f"--workdir={tmp_path / 'broken'}"]
 
-    process = start(broken, *often)
-    wait_for(lambda: (saved / "2").exists(), process)
-    process.send_signal(signal.SIGTERM)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode == 75, err.decode()
-    assert "the state is saved; the same command with --workdir=" in err.decode()
+    with saving(4, ["--progress=off", *broken]) as process:
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate("go on\n", timeout=120)
+        assert process.returncode == 75, err
+    assert "stopped at step 4 of 12; the state is saved; the same command with" in err
 
-    process = start(broken, *often)
-    newest = max(int(p.name) for p in saved.iterdir() if p.name.isdigit())
-    wait_for(lambda: (saved / f"{newest + 8}").exists(), process)
-    process.kill()
-    process.communicate()
+    with saving(8, ["--progress=off", *broken]) as process:
+        process.kill()
 
-    process = start(broken, *often)
-    _, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err.decode()
-    _, err = whole.communicate(timeout=240)
-    assert whole.returncode == 0, err.decode()
-    assert evaluations(broken) == evaluations(tmp_path / "whole")
-    assert [row["step"] for row in evaluations(broken)] == [0, 20, 40, 60]
+    assert run(*broken) == 0
+    assert evaluations(tmp_path / "broken") == evaluations(tmp_path / "whole")
+    assert [row["step"] for row in evaluations(tmp_path / "broken")] == [0, 4, 8, 12]

@@ -136,11 +136,12 @@ def test_threads_do_not_add_to_the_batches_held(source, threads):
     loading = Loading(threads=threads, ahead=2)
     watched = Watched(source, read.append)
     with evaluation_batches(watched, DECODER, Rows(2), loading=loading) as batches:
-        next(batches)
-        # The batch handed out, and the two ahead of it.
-        wait_until(lambda: len(read) >= 6)
-        time.sleep(0.3)
-        assert sorted(read) == [0, 1, 2, 3, 4, 5]
+        for taken in range(1, 5):
+            next(batches)
+            # The batches handed out, and the two ahead of them.
+            rows = 2 * (taken + 2)
+            wait_until(lambda rows=rows: len(read) >= rows)
+            assert sorted(read) == list(range(rows))
 
 
 def test_worker_processes_change_nothing(damaged):

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import types
 
 import pytest
 from memory_store import MemoryStore
@@ -137,15 +138,18 @@ def test_no_progress_ends_the_run_of_all():
     assert "no progress for" in left.said[0][0]
 
 
-def test_progress_is_no_hang():
-    store = MemoryStore()
-    one, left = make(store, hang_timeout=1.0)
-    with one:
-        for step in range(30):
-            one.at(TRAINING, step)
-            time.sleep(0.05)
-    assert one.failure is None
-    assert not left.said
+def test_progress_is_no_hang(monkeypatch):
+    now = 0.0
+    monkeypatch.setattr(watch_lib, "time", types.SimpleNamespace(monotonic=lambda: now))
+    one, _ = make(MemoryStore(), hang_timeout=1.0)
+    for step in range(30):
+        one.at(TRAINING, step)
+        now += 0.9
+        one._judge_pace(now)
+    assert one._to_tell is None
+    now += 0.2
+    one._judge_pace(now)
+    assert "no progress for 1 s" in one._to_tell.reason
 
 
 def test_a_broken_connection_is_explained_by_who_is_lost():

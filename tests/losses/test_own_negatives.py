@@ -53,7 +53,7 @@ def test_shapes_that_do_not_fit_are_said(points):
 
 def test_the_minimum_is_the_difference_of_the_concentrations():
     """Cor. 3.1: d = 20, Λ⁺ = 150, Λ⁻ = 100, the true encoder: within 2 % of 50."""
-    sphere, anchors_count, own = Sphere(20), 2**14, 15
+    sphere, anchors_count, own = Sphere(20), 2**13, 15
     keys = jax.random.split(jax.random.key(0), 3)
 
     @jax.jit

@@ -34,31 +34,41 @@ def labels(examples, count=20):
     return {examples.images[i].label for i in range(count)}
 
 
+def make_pairs(source, key, batch):
+    # One program: there are over a hundred operations in it.
+    return jax.jit(source.pairs, static_argnums=2)(key, batch, 8)
+
+
 def test_a_pair_is_two_different_views_of_each_image(source):
     batch = batch_of(source)
-    pairs = source.pairs(jax.random.key(0), batch, 8)
+    pairs = make_pairs(source, jax.random.key(0), batch)
     chex.assert_shape((pairs.view1, pairs.view2), (8, 16, 16, 3))
     chex.assert_type((pairs.view1, pairs.view2), np.float32)
     assert (np.abs(pairs.view1 - pairs.view2).max(axis=(1, 2, 3)) > 0.01).all()
-    chex.assert_trees_all_equal(pairs, source.pairs(jax.random.key(0), batch_of(source), 8))
+    again = make_pairs(source, jax.random.key(0), batch_of(source))
+    chex.assert_trees_all_equal(pairs, again)
     assert pairs.latents1 is pairs.latents2 is None
 
 
 def test_pairs_tell_which_image_they_show_and_what_was_done_to_it(source):
     batch, key = batch_of(source), jax.random.key(0)
-    pairs = source.pairs(key, batch, 8)
+    pairs = make_pairs(source, key, batch)
+
+    @jax.jit
+    def done_to(key):
+        _, params = augment(key, batch.image, source.spec)
+        return params.by_operation(source.spec)
+
     np.testing.assert_array_equal(pairs.number, batch.index)
     for own, done in zip(jax.random.split(key), (pairs.done1, pairs.done2), strict=True):
-        _, params = augment(own, batch.image, source.spec)
-        chex.assert_trees_all_close(done, params.by_operation(source.spec))
+        chex.assert_trees_all_close(done, done_to(own))
         assert set(done) == {"crop", "flip", "jitter", "grey"}
 
 
 def test_pairs_do_not_depend_on_the_devices(source):
     batch, key = batch_of(source), jax.random.key(3)
     spread = Placement.local(8).put_rows(batch)
-    make = jax.jit(source.pairs, static_argnums=2)
-    one, eight = make(key, batch, 8), make(key, spread, 8)
+    one, eight = (make_pairs(source, key, rows) for rows in (batch, spread))
     chex.assert_trees_all_close(jax.device_get(one), jax.device_get(eight), atol=1e-6)
 
 

@@ -118,8 +118,8 @@ def test_negatives_of_an_anchors_own_are_drawn_near_it():
     own = ProcessWithNegatives(process, conditionals.Anisotropic([90.0, 80.0, 70.0]), 5)
     key = jax.random.key(0)
     pairs, alone = (jax.jit(lambda x=x: x.pairs(key, None, 64))() for x in (own, plain))
-    # The pairs are those of the process alone.
-    chex.assert_trees_all_equal(pairs.view2, alone.view2)
+    # The pairs are those of the process alone; two programs may round differently.
+    chex.assert_trees_all_close(pairs.view2, alone.view2, rtol=1e-6)
     chex.assert_shape(pairs.own, (64, 5, DIM))
     distances = jnp.linalg.norm(pairs.own - pairs.view1[:, None], axis=-1)
     others = jnp.linalg.norm(pairs.own - jnp.roll(pairs.view1, 1, axis=0)[:, None], axis=-1)

@@ -9,6 +9,7 @@ import chex
 import jax
 import numpy as np
 import pytest
+from shared_folders import make_once
 from stopped_runs import stopping_at_the_first_save
 
 from aninfonce_jax import workdir as workdir_lib
@@ -64,6 +65,12 @@ def assert_same_run(config, one, other):
 def saved_params(config, workdir):
     state = saved_state(config, workdir)
     return {"params": state.params, "opt_state": state.opt_state, "step": state.step}
+
+
+@pytest.fixture(scope="session")
+def plain_run(small_config, tmp_path_factory):
+    """The work directory of a run of `small_config()`, which nobody has disturbed."""
+    return make_once(tmp_path_factory, "plain-run", lambda folder: train(small_config(), folder))
 
 
 def test_a_run_leaves_everything_behind(small_config, tmp_path):
@@ -231,11 +238,9 @@ def test_damaged_scores_of_a_finished_run_are_made_again(small_config, tmp_path,
         assert "it is made again" in capfd.readouterr().err
 
 
-def test_a_checkpoint_holds_every_row_so_far(small_config, tmp_path):
-    config = small_config(train__steps=8)
-    train(config, tmp_path)
-    assert restored(config, tmp_path).extra["rows"] == workdir_lib.read_metrics(
-        tmp_path / "metrics.jsonl"
+def test_a_checkpoint_holds_every_row_so_far(small_config, plain_run):
+    assert restored(small_config(), plain_run).extra["rows"] == workdir_lib.read_metrics(
+        plain_run / "metrics.jsonl"
     )
 
 
@@ -264,26 +269,25 @@ def test_divergence_keeps_the_last_good_state(small_config, tmp_path):
         train(config, tmp_path)
 
 
-def test_damaged_checkpoint_falls_back_and_ends_the_same(small_config, tmp_path):
-    config = small_config()
-    train(config, tmp_path / "whole")
-    train(config, tmp_path / "damaged")
-    latest = tmp_path / "damaged" / workdir_lib.CHECKPOINT_FOLDER / "12"
+def test_damaged_checkpoint_falls_back_and_ends_the_same(small_config, plain_run, tmp_path):
+    damaged = shutil.copytree(plain_run, tmp_path / "damaged")
+    latest = damaged / workdir_lib.CHECKPOINT_FOLDER / "12"
     biggest = max((p for p in latest.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
     content = bytearray(biggest.read_bytes())
     content[len(content) // 2] ^= 1
     biggest.write_bytes(content)
-    train(config, tmp_path / "damaged")
-    assert_same_run(config, tmp_path / "whole", tmp_path / "damaged")
+    train(small_config(), damaged)
+    assert_same_run(small_config(), plain_run, damaged)
 
 
 @pytest.mark.parametrize(
     ("evaluation", "message"),
     [(1, "stopped before the first step"), (4, "stopped at step 12 of 12; the state is saved")],
 )
-def test_a_stop_during_an_evaluation_is_heeded(small_config, tmp_path, evaluation, message):
+def test_a_stop_during_an_evaluation_is_heeded(
+    small_config, plain_run, tmp_path, evaluation, message
+):
     config = small_config()
-    train(config, tmp_path / "whole")
 
     def make_evaluate_that_is_terminated(*args):
         evaluate, done = make_evaluate(*args), 0
@@ -301,4 +305,4 @@ def test_a_stop_during_an_evaluation_is_heeded(small_config, tmp_path, evaluatio
     with pytest.raises(Preempted, match=message):
         train(config, stopped, make_evaluate_that_is_terminated)
     train(config, stopped)
-    assert_same_run(config, tmp_path / "whole", stopped)
+    assert_same_run(config, plain_run, stopped)
