@@ -32,7 +32,7 @@ def train(config, folder):
 def test_an_ensemble_of_one_trains_as_its_member_alone(small_config, tmp_path):
     alone, rows = train(small_config(), tmp_path / "alone")
     single, others = train(small_config(**ONE), tmp_path / "single")
-    # Of one call it is so to the last bit: tests/objectives/test_ensemble.py. Two programs of
+    # One call gives the same to the last bit: tests/objectives/test_ensemble.py. Two programs of
     # several steps may round differently.
     close = functools.partial(np.testing.assert_allclose, rtol=1e-5, atol=1e-7)
     jax.tree.map(close, alone.state.params["encoder"], single.state.params["encoder"])
