@@ -10,6 +10,8 @@ from aninfonce_jax.config.values import as_float32, shown
 
 # Of a view's side, in pixels: a ResNet halves it three times.
 _SMALLEST_VIEW = 8
+# Of one example, for a test of normality.
+_FEWEST_VIEWS = 20
 
 
 def check(config: Config) -> None:
@@ -328,6 +330,16 @@ def _check_image_set(images: kinds.ImageSetConfig, config: Config) -> None:
     _require(
         config.eval.train_examples != 1,
         "eval.train_examples=1 leaves nothing to choose a penalty on; raise it, or use 0 for all",
+    )
+    _require(
+        config.eval.views == 0 or config.eval.views >= _FEWEST_VIEWS,
+        f"eval.views={config.eval.views} is too few to tell how views are spread; use at least "
+        f"{_FEWEST_VIEWS}, or 0 for none",
+    )
+    _require(
+        config.eval.views == 0 or images.augment != "none",
+        f"eval.views={config.eval.views} has no use with source.augment='none': all views of an "
+        "example are alike; leave it out",
     )
 
 

@@ -32,7 +32,7 @@ STRANGE = [
 # What makes a run of each kind valid.
 NEEDED = {
     "images": {"source.folder": "x", "encoder.dim": 3},
-    "matched_images": {"source.folder": "x", "encoder.dim": 3},
+    "matched_images": {"source.folder": "x", "encoder.dim": 3, "source.augment": "crop_only"},
     "decode": {"source.folder": "x"},
     "elbo": {
         "source.kind": "images",
