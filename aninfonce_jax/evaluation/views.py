@@ -101,8 +101,7 @@ def _details(views: np.ndarray, shapes: ViewShapes) -> dict[str, Any]:
     first = views[0]
     return {
         "examples": len(views),
-        "views": len(first),
-        "quantiles": list(_QUANTILES),
+        "per_example": len(first),
         "widths": np.quantile(shapes.widths, _QUANTILES, axis=0).T.tolist(),
         "not_normal": (shapes.normal < LEVEL).mean(axis=0).tolist(),
         "many_modes": (shapes.one_mode < LEVEL).mean(axis=0).tolist(),

@@ -12,6 +12,7 @@ from aninfonce_jax.report.page_tables import make_table, score_columns
 from aninfonce_jax.report.panels import Chart, Drawing, Key, panel_chart
 from aninfonce_jax.report.section import Section
 from aninfonce_jax.report.view_figures import draw_histogram, draw_refuted, draw_widths
+from aninfonce_jax.report.wording import join_words
 from aninfonce_jax.scores.registry import VIEWS, scores_of
 
 _HISTOGRAM = ("edges", "shares", "mean", "deviation", "skewness", "one_mode")
@@ -40,19 +41,22 @@ def views_section(page: Comparison, folder: AnyPath) -> Section | None:
     own = page.where(lambda run: read_spread(run.final.get(VIEWS)) is not None)
     if not own.entries:
         return None
-    found = [(entry, read_spread(entry.run.final[VIEWS])) for entry in own.entries]
-    charts = [_histograms(entry, spread, folder) for entry, spread in found if spread is not None]
-    charts.append(_widths([(entry, spread) for entry, spread in found if spread], folder))
+    found = [
+        (entry, spread)
+        for entry in own.entries
+        if (spread := read_spread(entry.run.final[VIEWS])) is not None
+    ]
+    histograms = [_histograms(entry, spread, folder) for entry, spread in found]
+    charts = [*histograms, _widths(found, folder)]
+    counts = [f"{x.views} views of each of {x.examples} test examples" for _, x in found]
     return Section(
         "views",
         own,
         make_table(own, score_columns(scores_of("views"), own.runs)),
         {chart.name: chart for chart in charts},
         {
-            "counts": [(x.views, x.examples) for _, x in found if x is not None],
-            "histograms": [
-                (entry.label, chart.name) for entry, chart in zip(own.entries, charts, strict=False)
-            ],
+            "counts": join_words(list(dict.fromkeys(counts))),
+            "histograms": list(zip(own.labels, [x.name for x in histograms], strict=True)),
         },
     )
 
@@ -68,7 +72,7 @@ def read_spread(values: Any) -> _Spread | None:
             {name: np.array(one[name], np.float64) for name in _HISTOGRAM}
             for one in values["first"]
         ]
-        counts = int(values["examples"]), int(values["views"])
+        counts = int(values["examples"]), int(values["per_example"])
     except (KeyError, TypeError, ValueError):
         return None
     arrays = [widths, refuted, *(array for one in first for array in one.values())]
@@ -91,7 +95,7 @@ def _histograms(entry: Entry, spread: _Spread, folder: AnyPath) -> Chart:
         Key(f"{spread.views} views of one example", entry.color, "box"),
         Key("a normal distribution of the same width", "ink", "dash"),
     ]
-    name = "views" if entry.place == 0 else f"views-{entry.place + 1}"
+    name = "views" if entry.place == 0 else f"views_{entry.place + 1}"
     return panel_chart(name, f"Views of one example: {entry.label}", keys, drawings, folder)
 
 
@@ -117,4 +121,4 @@ def _widths(found: list[tuple[Entry, _Spread]], folder: AnyPath) -> Chart:
         Key("several modes", "style", "dot"),
         Key("what chance refutes", "muted", "dash"),
     ]
-    return panel_chart("view-shapes", "Views, example by example", keys, drawings, folder)
+    return panel_chart("view_shapes", "Views, example by example", keys, drawings, folder)

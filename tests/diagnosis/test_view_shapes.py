@@ -43,17 +43,21 @@ def test_widths_are_shares_of_what_all_views_have():
     np.testing.assert_allclose(view_shapes(views).widths, views.std(axis=1) / total)
 
 
-def test_the_conditional_of_the_theorem_is_nearly_normal():
-    """On a sphere of ten dimensions, with Λ = 25 and 5: what a sound run would show."""
+def test_the_conditional_of_the_theorem_itself():
+    """On a sphere of ten dimensions, with Λ = 25 and 5: what a sound run would show.
+
+    So wide a conditional ends where the sphere does, and is not normal: that alone is no alarm.
+    """
     sphere = an.Sphere(10)
     conditional = an.conditionals.Anisotropic(np.repeat([25.0, 5.0], 5))
     anchors = an.marginals.Uniform().sample(jax.random.key(0), sphere, EXAMPLES)
     drawn = conditional.sample(jax.random.key(1), sphere, jnp.repeat(anchors, VIEWS, axis=0))
     shapes = view_shapes(np.asarray(drawn, np.float64).reshape(EXAMPLES, VIEWS, 10))
     assert np.abs(shapes.skewness).mean() < 0.2
-    assert np.mean(shapes.normal < 0.05) < 0.25
+    assert -0.4 < shapes.kurtosis.mean() < -0.1
+    assert 0.3 < np.mean(shapes.normal < 0.05) < 0.6
     assert np.mean(shapes.one_mode < 0.05) < 0.01
-    assert np.median(shapes.width_ratios) < 1.4
+    assert np.median(shapes.width_ratios) < 1.25
 
 
 @pytest.mark.filterwarnings("error")

@@ -55,7 +55,7 @@ def test_normal_views_of_a_known_width():
     assert found.scores["views_width_ratio"] < 1.3
     details = found.scores[registry.VIEWS]
     # All test examples are fewer than could be shown.
-    assert (details["examples"], details["views"]) == (20, 200)
+    assert (details["examples"], details["per_example"]) == (20, 200)
     assert np.shape(details["widths"]) == (8, 5)
     assert len(details["first"]) == len(details["not_normal"]) == len(details["many_modes"]) == 8
     one = details["first"][0]

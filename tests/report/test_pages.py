@@ -18,7 +18,7 @@ from aninfonce_jax.workdir import read_metrics, read_saved
 
 RECOVERY = ["factors", "r2", "concentration", "map"]
 READOUTS = ["readouts", "strengths", "accuracy"]
-VIEWS = ["views", "view-shapes"]
+VIEWS = ["views", "view_shapes"]
 FEATURES = ["profile", "rank", "spread", "overlap"]
 FIGURES = {
     "synthetic": [*RECOVERY, "loss", "time", "overlap"],

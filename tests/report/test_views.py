@@ -19,7 +19,7 @@ FIRST = {
 }
 VIEWS = {
     "examples": 64,
-    "views": 500,
+    "per_example": 500,
     "widths": [[0.1, 0.2, 0.3, 0.4, 0.5]] * 2,
     "not_normal": [0.5, 1.0],
     "many_modes": [0.0, 0.5],
@@ -50,8 +50,8 @@ def test_several_runs_have_figures_of_their_own(fake_workdir, tmp_path):
     folders = [fake_workdir(tmp_path / name, evals=2) for name in ("one", "two")]
     page = page_of(folders, tmp_path / "out", VIEWS)
     assert '<figure id="views">' in page
-    assert '<figure id="views-2">' in page
-    assert page.count('<figure id="view-shapes">') == 1
+    assert '<figure id="views_2">' in page
+    assert page.count('<figure id="view_shapes">') == 1
 
 
 @pytest.mark.parametrize(
