@@ -189,7 +189,7 @@ def build_source(config: Config, *, only_shapes: bool = False) -> Source:
             return ProcessSource(mixed, shifted=_build_shifted(process))
         case kinds.ImageEnsembleConfig() as images:
             whole = build_image_pairs(images, open_split)
-            specs = [_build_spec(images, own.augment, own.strength) for own in images.members]
+            specs = [_build_spec(images, own) for own in images.members]
             return EnsembleSource(whole, [dataclasses.replace(whole, spec=spec) for spec in specs])
         case kinds.MatchedImagesConfig() as images:
             return _matched(build_image_pairs(images, open_split), images, only_shapes)
@@ -351,7 +351,7 @@ def build_image_pairs(
     """
     if open_split is None:
         open_split = functools.partial(open_dataset, config.dataset, config.folder)
-    spec = _build_spec(config, config.augment, config.strength)
+    spec = _build_spec(config, config)
     train, test = open_split(config.train_split), open_split(config.test_split)
     for remark in dict.fromkeys(filter(None, map(remark_of, (train, test)))):
         warn(remark)
@@ -363,15 +363,18 @@ def build_image_pairs(
         loading=Loading(
             workers=config.workers, threads=config.threads, max_bad_share=config.max_bad_share
         ),
-        augmentation=f"{config.augment}, strength {config.strength:g}",
+        augmentation=f"{config.augment}, strength {config.strength:g}"
+        + (f", crops from {config.crop_area:.0%}" if config.crop_area else ""),
     )
 
 
 def _build_spec(
-    config: kinds.ImageSetConfig, augment: kinds.Augment, strength: float
+    config: kinds.ImageSetConfig, own: kinds.ImageSetConfig | kinds.AugmentConfig
 ) -> AugmentSpec:
+    """Returns the augmentations that a section, or a member of it, names."""
+    crops = {"scale": (own.crop_area, 1.0)} if own.crop_area else {}
     try:
-        return preset(augment, size=config.view_side, strength=strength)
+        return preset(own.augment, size=config.view_side, strength=own.strength, **crops)
     except AugmentError as error:
         raise ConfigError(f"config.source can't be augmented so: {error}") from error
 

@@ -12,9 +12,10 @@
                   them from those of training (Fig. 6D)
     modes         R² as the conditional parts into two modes; not in the paper, which asks for it
 
-Duration: 6 to 60 runs a sweep, each of some minutes on two CPU cores at ten factors, and of hours
-in `steps`, whose runs take 20,000 steps; none was timed as a whole. Fewer steps:
---config.train.steps=500. docs/experiments.md has what was measured, and what the paper has.
+VARIANT_small, such as lambda_small, has fewer points, two seeds (in `steps` one) and in `steps`
+4,000 steps instead of 20,000. Duration: 2 to 20 minutes of one CPU core for each of these, by the
+time of single points; of the whole sweeps up to an hour, of `steps` days. docs/experiments.md has
+what was measured, and what the paper has.
 """
 
 from typing import Any
@@ -24,20 +25,24 @@ from ml_collections import ConfigDict
 from aninfonce_jax.config import default_config
 from aninfonce_jax.config.schema import ConfigError
 
-VARIANTS = (
-    *("lambda", "batch_dim", "batch_lambda", "steps", "tricl"),
-    *("overlap", "shift", "modes"),
-)
 # These keep the ten factors of configs/synthetic.py, with two values of Λ.
 _TEN_FACTORS = ("lambda", "shift", "modes")
-_HIGH = "source.concentration.high"
+_HIGH, _BATCH = "source.concentration.high", "train.batch_size"
 _POLE, _MODES = "source.marginal_concentration", "source.bimodal_offset"
 # InfoNCE comes twice: with the paper's fixed τ, and with a trained one.
-_OBJECTIVES = [
+_OBJECTIVES: list[dict[str, Any]] = [
     {"objective.kind": "aninfonce"},
     {"objective.kind": "infonce", "objective.train_temperature": False},
     {"objective.kind": "infonce", "objective.train_temperature": True},
 ]
+# Keeps factors that are loosely held from being given up early: docs/synthetic.md.
+_KEPT = {
+    "objective.kind": "aninfonce",
+    "objective.spreading": 3.0,
+    "objective.keeping": 0.3,
+    "optimizer.schedule": "trapezoid",
+    "optimizer.learning_rate": 2e-2,
+}
 _LAYOUTS = [
     {"source.concentration.layout": "constant", _HIGH: 100.0},
     {"source.concentration.layout": "bimodal", _HIGH: 250.0, "source.concentration.low": 15.0},
@@ -49,23 +54,23 @@ _TRICL = [
 ]
 _SWEEPS: dict[str, dict[str, Any]] = {
     "lambda": {
-        "points": _OBJECTIVES,
+        "points": [*_OBJECTIVES, _KEPT],
         "grid": {_HIGH: (10.0, 25.0, 50.0, 100.0, 150.0, 200.0)},
         "x": _HIGH,
         "scores": ("r2_content", "r2_style", "concentration_error"),
     },
     "batch_dim": {
-        "grid": {"source.dim": (10, 20, 40), "train.batch_size": (50, 250, 500, 1000)},
-        "x": "train.batch_size",
+        "grid": {"source.dim": (10, 20, 40), _BATCH: (50, 250, 500, 1000)},
+        "x": _BATCH,
         "scores": ("r2", "mcc_pearson", "loss"),
     },
     "batch_lambda": {
-        "grid": {_HIGH: (25.0, 75.0, 150.0, 300.0), "train.batch_size": (50, 250, 500, 1000)},
-        "x": "train.batch_size",
+        "grid": {_HIGH: (25.0, 75.0, 150.0, 300.0), _BATCH: (50, 250, 500, 1000)},
+        "x": _BATCH,
         "scores": ("r2", "mcc_pearson", "loss"),
     },
     "steps": {
-        "grid": {"train.batch_size": (50, 250, 1000, 4000), "source.dim": (20, 25, 30, 35, 40)},
+        "grid": {_BATCH: (50, 250, 1000, 4000), "source.dim": (20, 25, 30, 35, 40)},
         "x": "source.dim",
         "scores": ("r2",),
         "targets": {"r2": (0.8, 0.9)},
@@ -95,8 +100,23 @@ _SWEEPS: dict[str, dict[str, Any]] = {
 }
 
 
+# What their small versions have instead.
+_SMALL: dict[str, dict[str, Any]] = {
+    "lambda": {"grid": {_HIGH: (10.0, 25.0, 100.0, 200.0)}},
+    "batch_dim": {"grid": {"source.dim": (10, 40), _BATCH: (50, 250, 500, 1000)}},
+    "batch_lambda": {"grid": {_HIGH: (25.0, 300.0), _BATCH: (50, 250, 500, 1000)}},
+    "steps": {"grid": {_BATCH: (250, 1000), "source.dim": (10, 15, 20, 25)}, "seeds": (0,)},
+    "tricl": {},
+    "overlap": {},
+    "shift": {"grid": {_POLE: (0.01, 1.0, 10.0, 100.0)}},
+    "modes": {"grid": {_MODES: (0.0, 0.2, 0.4, 0.8)}},
+}
+_SUFFIX = "_small"
+VARIANTS = (*_SWEEPS, *(f"{name}{_SUFFIX}" for name in _SMALL))
+
+
 def get_config(variant: str = "lambda") -> ConfigDict:
-    _check(variant)
+    name, is_small = _parse(variant)
     config = default_config()
     config.name = f"theory-{variant}"
     config.source.mixing.candidates = 5000
@@ -111,26 +131,31 @@ def get_config(variant: str = "lambda") -> ConfigDict:
     config.eval.every = 100
     config.checkpoint.every = 500
     config.checkpoint.keep = 1
-    if variant not in _TEN_FACTORS:
+    if name not in _TEN_FACTORS:
         config.source.concentration.layout = "constant"
         config.source.concentration.high = 75.0
         config.source.dim = 20
-    if variant == "steps":
-        config.train.steps = 20_000
+    if name == "steps":
+        config.train.steps = 4000 if is_small else 20_000
         config.optimizer.schedule = "constant"
-    if variant == "shift":
+    if name == "shift":
         config.source.marginal = "vmf"
         config.source.test_pole = "south"
-    if variant == "modes":
+    if name == "modes":
         config.source.conditional = "bimodal"
     return config
 
 
 def sweep(variant: str = "lambda") -> dict[str, Any]:
-    _check(variant)
-    return {**_SWEEPS[variant], "seeds": (0, 1, 2)}
+    name, is_small = _parse(variant)
+    return {
+        **_SWEEPS[name],
+        **({"seeds": (0, 1), **_SMALL[name]} if is_small else {"seeds": (0, 1, 2)}),
+    }
 
 
-def _check(variant: str) -> None:
+def _parse(variant: str) -> tuple[str, bool]:
+    """Returns the name of a sweep, and whether its small version is meant."""
     if variant not in VARIANTS:
         raise ConfigError(f"unknown variant {variant!r}; choose one of {', '.join(VARIANTS)}")
+    return variant.removesuffix(_SUFFIX), variant.endswith(_SUFFIX)

@@ -69,6 +69,17 @@ def test_augmentations_that_can_not_be(image_config, changes, expected):
         build_source(config)
 
 
+def test_crops_keep_at_least_the_area_that_is_named(image_config):
+    usual, smaller = (
+        build_source(image_config(source__augment="crop_only", source__crop_area=area))
+        for area in (0.0, 0.6)
+    )
+    assert (usual.spec.scale, smaller.spec.scale) == ((0.2, 1.0), (0.6, 1.0))
+    assert smaller.augmentation == "crop_only, strength 1, crops from 60%"
+    with pytest.raises(ConfigError, match=r"source.crop_area=0.6 has no use with source.augment="):
+        image_config(source__augment="jitter_only", source__crop_area=0.6)
+
+
 @pytest.mark.parametrize("kind", ["process", "process_with_negatives"])
 def test_test_anchors_surround_the_pole_that_is_named(small_config, kind):
     vmf = {

@@ -31,12 +31,13 @@ NAMES = [
     *(
         f"configs/mnist_vae.py:{variant}"
         for variant in (
-            *("linear50", "linear200", "bimodal", "infonce", "infonce_trained", "vae"),
+            *("linear50", "linear200", "bimodal", "infonce", "infonce_trained", "vae", "views"),
             *("augment", "augment_infonce", "augment_infonce_trained"),
         )
     ),
     *(
-        f"configs/theory.py:{variant}"
+        f"configs/theory.py:{variant}{size}"
+        for size in ("", "_small")
         for variant in (
             *("lambda", "batch_dim", "batch_lambda", "steps", "tricl"),
             *("overlap", "shift", "modes"),
@@ -63,7 +64,9 @@ NAMES = [
     ),
 ]
 SWEEPS = [
-    name for name in NAMES if name.startswith("configs/theory.py") or name.endswith("cpu.py:map")
+    name
+    for name in NAMES
+    if name.startswith("configs/theory.py") or name.endswith(("cpu.py:map", "vae.py:views"))
 ]
 
 

@@ -43,7 +43,9 @@ def train_known(folder: Path) -> Path:
             steps=4,
             batch_size=16,
             steps_per_dispatch=2,
-            evaluation=an.EvalConfig(every=2, held_out_batches=2, samples=64, readout_examples=20),
+            evaluation=an.EvalConfig(
+                every=2, held_out_batches=2, samples=64, readout_examples=20, views=20
+            ),
             checkpoint=an.CheckpointConfig(every=4),
             log=an.LogConfig(every=2, tensorboard=False),
         ),
@@ -135,12 +137,18 @@ class Chords(an.Source):
         )
         return an.Known(
             latents=an.Latents(self._draw, concentration=np.array([9.0, 4.0])),
-            examples=an.Examples(train, test, lambda batch: batch.observation, classes=2),
+            examples=an.Examples(
+                train, test, lambda batch: batch.observation, classes=2, views=self._louder
+            ),
             interventions=_Operations(),
         )
 
     def samples(self, key, count):
         return np.asarray(jax.random.uniform(key, (count, 2, 4, 4, 1)))
+
+    @staticmethod
+    def _louder(key, batch):
+        return _Operations().intervene(key, batch, "louder", strength="", context="").applied
 
     def _draw(self, key, count):
         latents = jax.random.normal(key, (count, 2))

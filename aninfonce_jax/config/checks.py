@@ -7,6 +7,8 @@ from aninfonce_jax.config.values import as_float32
 
 # The shortest side of a view, in pixels: a ResNet halves it three times.
 _SMALLEST_VIEW = 8
+# The fewest views of one example that a test of normality takes.
+_FEWEST_VIEWS = 20
 
 
 def check(config: Config) -> None:
@@ -276,6 +278,11 @@ def _check_image_set(images: kinds.ImageSetConfig, config: Config) -> None:
     _require(
         config.eval.train_examples != 1,
         "eval.train_examples=1 leaves nothing to choose a penalty on; raise it, or use 0 for all",
+    )
+    _require(
+        config.eval.views == 0 or config.eval.views >= _FEWEST_VIEWS,
+        f"eval.views={config.eval.views} is too few to tell how views are spread; use at least "
+        f"{_FEWEST_VIEWS}, or 0 for none",
     )
 
 

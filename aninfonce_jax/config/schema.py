@@ -95,6 +95,12 @@ class EvalConfig:
         "what else is done to its images: nothing, or all the other augmentations",
         needs="interventions",
     )
+    views: int = field(
+        0,
+        "augmented views of each of 64 test examples, to see how they are spread; 0: none",
+        count(0),
+        needs="interventions",
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,6 +110,11 @@ def _uses(config: Config) -> Iterator[_Use]:
             source.augment != "none",
             "source.augment='none', which does nothing else to an image",
         )
+        yield _Use(
+            "eval.views",
+            source.augment != "none",
+            "source.augment='none', with which all views of an example are alike",
+        )
     if isinstance(source, kinds.FamilyConfig):
         yield _Use("source.sampler", source.space == "sphere", f"source.space={source.space!r}")
     if isinstance(source, kinds.ProcessConfig | kinds.ProcessesConfig):

@@ -1,7 +1,8 @@
 """The dip test of unimodality, from its definition (Hartigan and Hartigan, 1985).
 
 The dip of a sample is the largest distance between its distribution function and that of the
-nearest unimodal distribution: one that is convex up to a mode and concave after it. Written
+nearest unimodal distribution: one that is convex up to a mode and concave after it, with a jump at
+the mode if need be: values that repeat there are no second mode. Written
 from the paper's section 3: within an interval that shrinks towards the mode, the greatest
 convex minorant from the left and the least concave majorant from the right are followed as long
 as they are further apart than either is from the sample.
@@ -27,7 +28,7 @@ def dip_statistic(sample: npt.ArrayLike) -> float:
     upper = np.cumsum(counts) / total
     lower = upper - counts / total
     first, last = 0, len(values) - 1
-    largest = float(np.max(upper - lower))
+    largest = 1 / float(total)
     while first < last:
         x = values[first : last + 1]
         low, high = lower[first : last + 1], upper[first : last + 1]
@@ -45,8 +46,8 @@ def dip_statistic(sample: npt.ArrayLike) -> float:
             begin = int(minorant[np.searchsorted(minorant, end, side="right") - 1])
         if max(at_minorant.max(), at_majorant.max()) <= largest:
             break
-        left = float(np.max((high - convex)[: begin + 1]))
-        right = float(np.max((concave - low)[end:]))
+        left = float(np.max((high - convex)[:begin], initial=0.0))
+        right = float(np.max((concave - low)[end + 1 :], initial=0.0))
         largest = max(largest, left, right)
         if (begin, end) == (0, last - first):
             break

@@ -62,9 +62,10 @@ def diagnose_weights(experiment: Experiment, weights: Weights, placement: Placem
         )
     wanted = max(_PAIRS, _PER_DIMENSION * dim)
     anchors, positives = _embed_pairs(experiment, source, weights, placement, wanted)
-    if len(anchors) < LEAST_PER_DIMENSION * dim:
+    needed = LEAST_PER_DIMENSION * anchors.shape[1]
+    if len(anchors) < needed:
         raise ConfigError(
-            f"{dim} dimensions need {LEAST_PER_DIMENSION * dim} held-out pairs, "
+            f"{anchors.shape[1]} dimensions need {needed} held-out pairs, "
             f"{source.name} has {len(anchors)}; keep more from training"
         )
     learned = experiment.objective.concentration(weights.params["objective"], dim)
@@ -81,7 +82,7 @@ def diagnose_weights(experiment: Experiment, weights: Weights, placement: Placem
 def _check(experiment: Experiment, placement: Placement) -> None:
     if placement.peers.are_many:
         raise ConfigError("a diagnosis is made by one process; start it on one host alone")
-    if not experiment.objective.compares_directions:
+    if not experiment.objective.has_directions:
         raise ConfigError(
             f"a diagnosis is of embeddings that are compared on the unit sphere, and "
             f"{type(experiment.objective).__name__} of this run compares their lengths too"

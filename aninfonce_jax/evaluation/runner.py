@@ -20,6 +20,7 @@ from aninfonce_jax.evaluation.readouts import Readouts
 from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.evaluation.samples import Samples
 from aninfonce_jax.evaluation.shifted import make_shifted
+from aninfonce_jax.evaluation.views import Views
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health, registry
@@ -52,6 +53,10 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
         readouts = Readouts(experiment, placement, known.examples, known.interventions)
         unreadable.append(readouts.unreadable)
         parts.append(readouts)
+        if experiment.evaluation.views:
+            views = Views(experiment, placement, known.examples)
+            unreadable.append(views.unreadable)
+            parts.append(views)
     if known.latents is not None:
         parts.append(make_recovery(experiment, placement, known.latents))
         if known.latents.draw_shifted is not None:

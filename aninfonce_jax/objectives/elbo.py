@@ -53,6 +53,15 @@ class Elbo(Objective):
         """Returns the means alone: what an image is taken for."""
         return vae.split_posterior(embeddings)[0]
 
+    @property
+    def has_directions(self) -> bool:
+        """Whether directions can be held against the theorem, whose latents are on a sphere.
+
+        Decoded images come of latents of length √d, near which most draws of the prior are. What
+        an encoder's means miss of it shows in a diagnosis.
+        """
+        return True
+
     def decode(self, params: Params, latents: Array) -> Array:
         """Returns images [n, *shape], pixels from 0 to 1, of latents [n, dim]; may be traced."""
         return jax.nn.sigmoid(jnp.asarray(self._module.apply(params[_DECODER], latents)))

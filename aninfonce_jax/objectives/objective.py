@@ -172,6 +172,11 @@ class Objective(abc.ABC):
         """Whether the length of an embedding means nothing to the loss."""
         return False
 
+    @property
+    def has_directions(self) -> bool:
+        """Whether directions can be held against the theorem, whose latents are on a sphere."""
+        return self.compares_directions
+
 
 def join_views(pairs: Pairs) -> Array:
     """Returns both views as one batch, for one pass through the encoder.

@@ -32,6 +32,7 @@ from aninfonce_jax.report.section import Section
 from aninfonce_jax.report.summary import summarize
 from aninfonce_jax.report.templates import templates
 from aninfonce_jax.report.training import training_section
+from aninfonce_jax.report.views import views_section
 from aninfonce_jax.report.wording import join_words
 from aninfonce_jax.scores.objectives import OBJECTIVES, ObjectiveWords
 from aninfonce_jax.scores.registry import MISSING, PARAMETERS
@@ -43,6 +44,7 @@ _SECTIONS: Sequence[Callable[[Comparison, AnyPath], Section | None]] = (
     recovery_section,
     ensemble_section,
     readouts_section,
+    views_section,
     samples_section,
     training_section,
     features_section,

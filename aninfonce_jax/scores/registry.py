@@ -64,7 +64,7 @@ PERCENT = Form(1, 100.0, "%")
 # A rank, or a number in per cent under a heading that says so.
 ONE_DECIMAL = Form(1)
 
-Table = Literal["recovery", "training", "features"]
+Table = Literal["recovery", "training", "features", "views"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Score:
       group: the heading over its column and its neighbours' in the report.
       label: the heading of its column there.
       table: the one of the report that shows it: of the "recovery" of latents, of the
-        "training", or of the "features".
+        "training", of the "features", or of the "views" of one example.
       form: how it is written.
       better: which values are better; "" where a difference means neither.
       console: the heading of its column on the console; "" if it is not shown there.
@@ -96,6 +96,7 @@ class Score:
 _R2, _MCC, _ACCURACY, _RANK = "R² of the factors", "MCC", "class accuracy", "effective rank"
 _OPERATIONS = "augmentations told"
 _OVERLAP = "overlap of positives and negatives"
+_VIEWS = "views of one example"
 
 R2 = Score("r2", _R2, "all", "recovery", better="higher", console="R²", progress="R²")
 R2_CONTENT = Score(
@@ -147,12 +148,22 @@ SPREAD_MEDIAN = Score("spread_median", "spread", "median", "features")
 # How far similarities of positives and of negatives overlap: 0 if disjoint, 1 if alike.
 OVERLAP = Score("overlap", _OVERLAP, "embeddings", "features")
 OVERLAP_TRUE = Score("overlap_true", _OVERLAP, "true latents", "features")
+# Of the views of one example, output by output: how wide they are, as a share of the width of all;
+# how many times as wide for some examples as for others; and their shape. Means over examples and
+# outputs; those that are refuted, at 5 %.
+VIEWS_WIDTH = Score("views_width", _VIEWS, "width", "views")
+VIEWS_WIDTH_RATIO = Score("views_width_ratio", _VIEWS, "widest ÷ narrowest", "views")
+VIEWS_SKEWNESS = Score("views_skewness", _VIEWS, "|skewness|", "views")
+VIEWS_KURTOSIS = Score("views_kurtosis", _VIEWS, "excess kurtosis", "views")
+VIEWS_NOT_NORMAL = Score("views_not_normal", _VIEWS, "not normal", "views", PERCENT)
+VIEWS_MANY_MODES = Score("views_many_modes", _VIEWS, "several modes", "views", PERCENT)
 
 SCORES = (
     R2, R2_CONTENT, R2_STYLE, R2_KERNEL, R2_SHIFTED, SHIFT_ACCURACY, MCC_PEARSON, MCC_SPEARMAN,
     RETRIEVAL, RETRIEVAL_STYLE, CONCENTRATION_ERROR, KNN_ACCURACY, PROBE_ACCURACY,
     PROBE_ACCURACY_LAST, OPERATION_ACCURACY, OPERATION_ACCURACY_LAST, LOSS, LOSS_FLOOR, SPREAD_MIN,
-    SPREAD_MEDIAN, OVERLAP, OVERLAP_TRUE,
+    SPREAD_MEDIAN, OVERLAP, OVERLAP_TRUE, VIEWS_WIDTH, VIEWS_WIDTH_RATIO, VIEWS_SKEWNESS,
+    VIEWS_KURTOSIS, VIEWS_NOT_NORMAL, VIEWS_MANY_MODES,
 )  # fmt: skip
 
 
@@ -203,6 +214,7 @@ READOUTS = "readouts"  # by layer and readout, shares
 STRENGTHS = "strength_r2"  # by layer and operation
 NEVER_APPLIED = "never_applied"  # operations that are read out but were no part of training
 UNTRAINED = "untrained"  # what is `OF_UNTRAINED`, of the network before its first step
+VIEWS = "views"  # how the views of one example are spread, by output
 SAMPLES = "samples"  # a sheet of pairs that the source made itself, a PNG in base64
 WARNINGS, INTERVALS = "warnings", "intervals"
 
@@ -273,7 +285,7 @@ TIMINGS = frozenset(
 # Those that are too long for every row of the metrics.
 DETAILS = (
     MAP, CONCENTRATION_TRUE, MEMBER_CONCENTRATIONS_TRUE, PREDICTION, SPREAD, SIMILARITIES, READOUTS,
-    STRENGTHS, NEVER_APPLIED, UNTRAINED, SAMPLES, WARNINGS, INTERVALS,
+    STRENGTHS, NEVER_APPLIED, VIEWS, UNTRAINED, SAMPLES, WARNINGS, INTERVALS,
 )  # fmt: skip
 # Scores of the start that later evaluations repeat: what the network shows untrained.
 OF_UNTRAINED = (READOUTS, STRENGTHS)

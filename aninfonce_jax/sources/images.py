@@ -63,6 +63,7 @@ class ImagePairs(Source):
             observe=self.plain_views,
             classes=len(self.train.class_names),
             factors=None if factors_of(self.test) is None else _factors,
+            views=self.augmented_views,
         )
         return Known(examples=examples, interventions=_augmentations(self.spec, self.decoder))
 
@@ -122,6 +123,10 @@ class ImagePairs(Source):
         images = jnp.asarray(batch.image)
         neutral = neutral_params(images.shape[0])
         return _like(images, apply(_in_colour(images), neutral, self.spec, operations=()))
+
+    def augmented_views(self, key: Array, batch: ImageBatch) -> Array:
+        """Returns an augmented view of each image; may be traced."""
+        return augmented_pairs(key, jnp.asarray(batch.image), self.spec).view1
 
     def preview(self, key: Array, count: int) -> PairSheet:
         """Returns images of the test split with two views of each, and what was done to them."""

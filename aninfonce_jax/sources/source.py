@@ -148,6 +148,8 @@ class Examples:
       classes: how many classes the labels tell; 0 where there are no labels.
       factors: examples -> what is known of how each was made, [examples, factors], in their order;
         None where nothing is.
+      views: (key, batch) -> an augmented view of each example, [batch, ...]; may be traced; None
+        where there are no augmentations.
     """
 
     train: ExampleSet
@@ -155,6 +157,7 @@ class Examples:
     observe: Callable[[Any], Array]
     classes: int = 0
     factors: Callable[[Any], np.ndarray] | None = None
+    views: Callable[[Array, Any], Array] | None = None
 
 
 class Interventions(Protocol):

@@ -7,9 +7,10 @@ from aninfonce_jax.diagnosis.dip import dip_p_value, dip_statistic
 
 def by_definition(sample):
     """The nearest function that is convex up to a mode and concave after it: linear programs."""
-    x = np.sort(sample)
+    x, counts = np.unique(sample, return_counts=True)
     n = len(x)
-    upper, lower = np.arange(1, n + 1) / n, np.arange(n) / n
+    upper = np.cumsum(counts) / len(sample)
+    lower = upper - counts / len(sample)
     best = 1.0
     for mode in range(n):
         # Values up to the mode from the left, from the mode on, and the distance.
@@ -62,14 +63,25 @@ def test_the_dip_is_its_definition(seed):
         rng.normal(size=9),
         rng.uniform(size=8),
         np.concatenate([rng.normal(size=5), 5 + rng.normal(size=5)]),
+        np.round(rng.normal(size=12)),
+        np.concatenate([rng.normal(size=7), [rng.normal()] * 5]),
     ):
-        assert dip_statistic(sample) == pytest.approx(by_definition(sample), abs=1e-7)
+        # One step of the sample's distribution function is no evidence of anything.
+        expected = max(by_definition(sample), 1 / (2 * len(sample)))
+        assert dip_statistic(sample) == pytest.approx(expected, abs=1e-7)
 
 
 def test_extremes():
     assert dip_statistic(np.linspace(0, 1, 50)) == pytest.approx(1 / 100)
     assert dip_statistic([0.0] * 50 + [1.0] * 50) == pytest.approx(0.25)
-    assert dip_statistic(np.zeros(10)) == pytest.approx(0.5)
+    assert dip_statistic(np.zeros(10)) == pytest.approx(1 / 20)
+
+
+def test_values_that_repeat_at_the_mode_are_no_second_one():
+    rest = np.random.default_rng(0).normal(size=400)
+    at_mode, beside = (np.concatenate([rest, np.full(100, place)]) for place in (0.0, 2.0))
+    assert dip_p_value(dip_statistic(at_mode), 500) > 0.5
+    assert dip_p_value(dip_statistic(beside), 500) < 1e-4
 
 
 def test_order_sign_scale_and_offset_do_not_matter():

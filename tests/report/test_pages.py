@@ -17,13 +17,14 @@ from aninfonce_jax.workdir import read_metrics, read_saved
 
 RECOVERY = ["factors", "r2", "concentration", "map"]
 READOUTS = ["readouts", "strengths", "accuracy"]
+VIEWS = ["views", "view_shapes"]
 FEATURES = ["profile", "rank", "spread", "overlap"]
 FIGURES = {
     "synthetic": [*RECOVERY, "loss", "time", "overlap"],
     "images": [*READOUTS, "loss", "time", *FEATURES],
     "pairs": ["loss", "time", *FEATURES],
     # Three outputs for two factors: its Λ̂ has a profile, but nothing to be set against.
-    "known": ["factors", "r2", *READOUTS, "samples", "loss", "time", *FEATURES],
+    "known": ["factors", "r2", *READOUTS, *VIEWS, "samples", "loss", "time", *FEATURES],
     "mixed": [*RECOVERY, *READOUTS, "loss", "time", *FEATURES],
 }
 NAMES = list(FIGURES)

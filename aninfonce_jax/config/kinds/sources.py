@@ -1,7 +1,7 @@
 """The kinds of sources: where pairs come from."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from aninfonce_jax.config.fields import (
     ANY_SIGN,
@@ -206,6 +206,15 @@ class ProcessesConfig(FamilyConfig):
 Augment = Literal["simclr", "simclr_cifar", "crop_and_blur", "crop_only", "jitter_only", "none"]
 
 
+def _crop_area() -> Any:
+    return field(
+        0.0,
+        "smallest share of an image's area that a crop keeps; 0: as the family has it",
+        SHARE,
+        only_with=("augment", "simclr", "simclr_cifar", "crop_and_blur", "crop_only"),
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class ImageSetConfig:
     """Images, with labels where the data set has them, and what may be done to them."""
@@ -220,6 +229,7 @@ class ImageSetConfig:
         "simclr_cifar", "family of augmentations that make a pair of one image"
     )
     strength: float = field(1.0, "multiplies the ranges of the colour jitter", NOT_NEGATIVE)
+    crop_area: float = _crop_area()
     workers: int = field(
         0,
         "processes that load images; 0: threads of this one",
@@ -275,6 +285,7 @@ class AugmentConfig:
         NOT_NEGATIVE,
         only_with=("augment", "simclr", "simclr_cifar", "jitter_only"),
     )
+    crop_area: float = _crop_area()
 
 
 @dataclasses.dataclass(frozen=True)
