@@ -7,10 +7,10 @@
 A setting is a data-generating process, and where it is no sphere the loss that fits it. The recipe
 is that of configs/quickstart.py (--size=quickstart, under a minute of one core each; --size=small,
 a narrower encoder and seven times as many steps, two minutes) or of configs/synthetic.py
-(--size=full), the same for all settings; flags --config.KEY=VALUE change it, as in --config.objective.keeping=0. For each setting
-and seed: the R² of every factor, of which the smallest counts; the worst error of Λ̂; MCC where
-the Λ are distinct; what became of a factor that is lost; the step from which on every factor is at
-0.99; and what the weakest factor is worth.
+(--size=full), the same for all settings; flags --config.KEY=VALUE change it, as in
+--config.objective.keeping=0. For each setting and seed: the R² of every factor, of which the
+smallest counts; the worst error of Λ̂; MCC where the Λ are distinct; what became of a factor that
+is lost; the step from which on every factor is at 0.99; and what the weakest factor is worth.
 
 With --output every run is a line of that file, and runs that it holds already are not run again.
 """
@@ -45,8 +45,8 @@ SIZES = {
     "small": "configs/quickstart.py",
     "full": "configs/synthetic.py",
 }
-# Steep mixings and many factors are found by the quickstart's recipe too, but not so soon. What they
-# need is many steps, rather than large ones or a wide encoder: docs/synthetic.md.
+# Steep mixings and many factors are found by the quickstart's recipe too, but not so soon. What
+# they need is many steps, rather than large ones or a wide encoder: docs/synthetic.md.
 LONGER = {"small": {"train.steps": 20_000, "encoder.widths": (128, 128, 128, 128)}}
 # A run has found every factor from this R² of the worst one on.
 FOUND = {"quickstart": 0.97, "small": 0.97, "full": 0.99}

@@ -148,9 +148,9 @@ SPREAD_MEDIAN = Score("spread_median", "spread", "median", "features")
 # How far similarities of positives and of negatives overlap: 0 if disjoint, 1 if alike.
 OVERLAP = Score("overlap", _OVERLAP, "embeddings", "features")
 OVERLAP_TRUE = Score("overlap_true", _OVERLAP, "true latents", "features")
-# Of the views of one example, output by output: how wide they are, as a share of the width of all;
-# how many times as wide for some examples as for others; and their shape. Means over examples and
-# outputs; those that are refuted, at 5 %.
+# How the views of one example are spread, output by output: how wide they are, as a share of the
+# width of all; how many times as wide for some examples as for others; and their shape. Each is a
+# mean over examples and outputs; tests refute at 5 %.
 VIEWS_WIDTH = Score("views_width", _VIEWS, "width", "views")
 VIEWS_WIDTH_RATIO = Score("views_width_ratio", _VIEWS, "widest ÷ narrowest", "views")
 VIEWS_SKEWNESS = Score("views_skewness", _VIEWS, "|skewness|", "views")
