@@ -33,7 +33,7 @@ from aninfonce_jax.config.file import load_config, load_sweep
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.config.sweep import make_sweep
 from aninfonce_jax.distributed.cluster import find_cluster
-from aninfonce_jax.distributed.equal import versions
+from aninfonce_jax.distributed.equal import require_equal, versions
 from aninfonce_jax.distributed.peers import ALONE, Peers
 from aninfonce_jax.remote import AnyPath, RemoteError, RemotePath, remote_error
 from aninfonce_jax.stop import Preempted, StopSignal
@@ -87,6 +87,7 @@ def _try(run: Callable[[], int]) -> int:
 def _run_together(arguments: list[str], peers: Peers) -> int:
     """Runs the command as one of several processes, of which the first prints and reports."""
     command = command_line.parse(arguments)
+    require_equal(peers, "what to do", {"--mode": command.mode})
     if command.mode in ("report", "preview", "compile", "sweep"):
         return peers.by_first(command.mode, lambda: _run(command))
     if command.mode == "train" and not command.workdir:

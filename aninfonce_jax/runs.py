@@ -12,7 +12,7 @@ from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.build import build_experiment, check_data
 from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.diagnosis.findings import Diagnosis
-from aninfonce_jax.distributed.equal import require_equal, versions
+from aninfonce_jax.distributed.equal import require_equal
 from aninfonce_jax.distributed.peers import Peers, of_runtime
 from aninfonce_jax.evaluation.diagnosing import diagnose_workdir
 from aninfonce_jax.evaluation.runner import evaluate_workdir, make_evaluate
@@ -25,7 +25,7 @@ from aninfonce_jax.training import loop
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.progress import ProgressMode
 from aninfonce_jax.training.session import TrainResult
-from aninfonce_jax.training.together import shared_settings
+from aninfonce_jax.training.together import of_the_machine, shared_settings
 
 
 def train(
@@ -163,7 +163,7 @@ def require_alike(peers: Peers, configs: Mapping[str, Config], workdir: AnyPath)
     """
     if not peers.are_many:
         return
-    values = {**versions(), "the number of local devices": local_count()}
+    values = of_the_machine()
     values["--workdir"] = str(workdir.absolute())
     for name, config in configs.items():
         own = shared_settings(config_lib.to_dict(config))

@@ -38,7 +38,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rank", default="0")
     given = parser.parse_args(own)
     if given.rank in ("0", "0-0"):
-        message = count_start(given.workdir, given.launch, given.restarts)
+        try:
+            message = count_start(given.workdir, given.launch, given.restarts)
+        except Exception as error:  # stores have errors of their own kinds
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            message = f"starts can't be counted beside {given.workdir}: {reason}"
         if message:
             print(f"aninfonce_jax: {message}", file=sys.stderr)
             return 1

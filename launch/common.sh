@@ -134,6 +134,11 @@ workdir_in() {
 # need_workdir WORKDIR: a run that is started again finds its checkpoints by it.
 need_workdir() {
   need --workdir "$1" "without a folder of its own a run that is started again would begin anew"
+  # The program would refuse it, but only when machines are there.
+  case "$1" in
+    gs://*) ;;
+    *://*) fail "--workdir=$1: of remote folders only gs:// can be used; mount this one as a folder, and name that" ;;
+  esac
 }
 
 is_again() {

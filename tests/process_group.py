@@ -50,6 +50,7 @@ class Group:
       program: what to run; by default the command line.
       environment: more of it.
       devices_of: of those that have another number of devices.
+      environment_of: more of some processes' alone.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class Group:
         program: Sequence[str] = (str(WORKER),),
         environment: Mapping[str, str] | None = None,
         devices_of: Mapping[int, int] | None = None,
+        environment_of: Mapping[int, Mapping[str, str]] | None = None,
     ) -> None:
         self.folder = folder
         self.outputs = [folder / f"output{rank}.txt" for rank in range(processes)]
@@ -96,7 +98,11 @@ class Group:
                     [sys.executable, *command],
                     stdout=output,
                     stderr=subprocess.STDOUT,
-                    env={**environ, "XLA_FLAGS": " ".join([*kept, count])},
+                    env={
+                        **environ,
+                        "XLA_FLAGS": " ".join([*kept, count]),
+                        **(environment_of or {}).get(rank, {}),
+                    },
                     start_new_session=True,
                 )
 

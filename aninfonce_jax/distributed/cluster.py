@@ -111,6 +111,8 @@ def find_cluster(flags: Flags, environ: Mapping[str, str]) -> Cluster | None:
         )
     assert cluster.num_processes is not None
     assert cluster.process_id is not None
+    assert cluster.coordinator is not None
+    _check_address(f"what {cluster.kind} and JAX_COORDINATOR_PORT give", cluster.coordinator)
     if not 0 <= cluster.process_id < cluster.num_processes:
         raise ConfigError(
             f"--process_id must be from 0 to {cluster.num_processes - 1}, got {cluster.process_id}"
@@ -131,11 +133,13 @@ def _check_flags(flags: Flags) -> None:
     if flags.num_processes == 1 and flags.process_id:
         raise ConfigError(f"--process_id must be 0 with --num_processes=1, got {flags.process_id}")
     if flags.coordinator is not None:
-        _, separator, port = flags.coordinator.rpartition(":")
-        if not separator or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(
-                f"--coordinator must be HOST:PORT of process 0, got {shown(flags.coordinator)}"
-            )
+        _check_address("--coordinator", flags.coordinator)
+
+
+def _check_address(what: str, coordinator: str) -> None:
+    host, _, port = coordinator.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError(f"{what} must be HOST:PORT of process 0, got {shown(coordinator)}")
 
 
 # --- Environments ---

@@ -11,6 +11,16 @@ from aninfonce_jax.config.values import shown
 from aninfonce_jax.distributed.peers import Peers
 
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+# Settings of jax, mostly from variables such as JAX_ENABLE_X64, that change programs or numbers.
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_prng_impl",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+    "jax_default_matmul_precision",
+    "jax_numpy_dtype_promotion",
+    "jax_disable_jit",
+)
 # How many differences of a process are told.
 _MOST_TOLD = 4
 
@@ -23,6 +33,17 @@ def versions() -> dict[str, str]:
         **{name: _version(name) for name in _PACKAGES},
         "Python": platform.python_version(),
     }
+
+
+def settings() -> dict[str, str]:
+    """Returns the settings of jax that the numbers of a run depend on.
+
+    Processes that differ in them would begin with other weights each, or wait for each other in
+    programs that do not fit together.
+    """
+    import jax
+
+    return {name: str(getattr(jax.config, name, None)) for name in _SETTINGS}
 
 
 def _version(name: str) -> str:

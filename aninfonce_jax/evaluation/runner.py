@@ -12,6 +12,7 @@ import numpy as np
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import workdir as workdir_lib
+from aninfonce_jax.distributed.equal import require_equal
 from aninfonce_jax.evaluation.findings import Findings, Part
 from aninfonce_jax.evaluation.held_out import HeldOutPairs
 from aninfonce_jax.evaluation.lost import find_lost_factor
@@ -28,6 +29,7 @@ from aninfonce_jax.training.checkpoint import CheckpointError, Restored
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.goodput import entries
 from aninfonce_jax.training.session import Evaluate, count_parameters
+from aninfonce_jax.training.together import to_be_equal
 from aninfonce_jax.training.trained import check_saved, restore_run
 from aninfonce_jax.types import Weights
 
@@ -148,6 +150,8 @@ def evaluate_workdir(
     ):
         peers.at("setting up an evaluation")
         peers.by_first("open the run", open_run)
+        if peers.are_many:
+            require_equal(peers, "what is evaluated", to_be_equal(experiment))
         saved = workdir_lib.read_saved(workdir)
         config_hash = saved.hash
         restored = restore_run(workdir, experiment, placement)

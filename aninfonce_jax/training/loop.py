@@ -104,7 +104,8 @@ def train(
         # Where this fails, the others are told before anything here is closed.
         peers.at("setting up")
         if peers.are_many:
-            require_equal(peers, "what is trained", to_be_equal(experiment))
+            traced = {"profile": profile and list(profile)}
+            require_equal(peers, "what is trained", to_be_equal(experiment) | traced)
         bar = stack.enter_context(
             Progress(experiment.steps, mode=progress, label=label, is_shown=placement.is_first)
         )

@@ -28,7 +28,8 @@ class Profile:
       last: the step at which the run ends.
       workdir: of the run.
       say: takes a line for the user.
-      is_first: whether this process traces; of several only one does.
+      is_first: whether this process traces; of several only one does, but all are given the
+        same steps.
 
     Raises:
       ConfigError: if the run has no such steps, or its folder can't hold a trace.
@@ -44,6 +45,8 @@ class Profile:
         is_first: bool = True,
     ) -> None:
         self._steps = steps if is_first else None
+        # In every process: those whose calls do not end together wait for each other for ever.
+        self._edges = steps or ()
         self._say = say
         self._folder = workdir / workdir_lib.PROFILE_FOLDER
         self._began: int | None = None
@@ -61,7 +64,7 @@ class Profile:
 
     def limit(self, step: int, following: int) -> int:
         """Returns up to which step a call may go that begins at `step`."""
-        return min([following, *(edge for edge in self._steps or () if edge > step)])
+        return min([following, *(edge for edge in self._edges if edge > step)])
 
     def before(self, step: int, state: PyTree) -> None:
         """Begins the trace, if this step is its first."""

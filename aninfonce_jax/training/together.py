@@ -11,7 +11,7 @@ from typing import Any
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config import flatten_values
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.distributed.equal import versions
+from aninfonce_jax.distributed.equal import settings, versions
 from aninfonce_jax.distributed.peers import Peers
 from aninfonce_jax.placement import local_count
 from aninfonce_jax.remote import AnyPath
@@ -27,11 +27,15 @@ def to_be_equal(experiment: Experiment) -> dict[str, Any]:
     """Returns what all processes of a run must have alike."""
     config = shared_settings(experiment.description)
     return {
-        **versions(),
-        "the number of local devices": local_count(),
+        **of_the_machine(),
         "the data set": experiment.source.fingerprint(),
         **{f"config.{name}": value for name, value in config.items()},
     }
+
+
+def of_the_machine() -> dict[str, Any]:
+    """Returns what all processes must have alike, whatever they run."""
+    return {**versions(), **settings(), "the number of local devices": local_count()}
 
 
 def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ TPUS = {
     "v6e": ("tpu-v6e-slice", 4),
     "tpu7x": ("tpu7x", 4),
 }
+# Kinds whose slices are flat; those of the others have three sides.
+_FLAT = ("v5e", "v6e")
 # Slices that are one host with more chips than those of larger slices.
 _ONE_HOST = {("v5e", "2x4"): 8, ("v6e", "2x4"): 8}
 _PORT = 8476
@@ -90,6 +92,13 @@ def _problem(given: argparse.Namespace, words: list[str]) -> str:
         return "one of --tpu and --gpu is needed, such as --tpu=v6e --topology=4x4"
     if given.tpu and not re.fullmatch(r"[1-9]\d*(x[1-9]\d*){1,2}", given.topology):
         return f"--topology must be such as 4x4 or 2x2x4; got {given.topology!r}"
+    if given.tpu:
+        sides, example = (2, "4x4") if given.tpu in _FLAT else (3, "2x2x4")
+        if given.topology.count("x") != sides - 1:
+            return (
+                f"--topology={given.topology}: slices of {given.tpu} have {sides} sides, such as "
+                f"{example}"
+            )
     for name in ("slices", "gpus", "nodes", "grace"):
         if getattr(given, name) < 1:
             return f"--{name} must be at least 1; got {getattr(given, name)}"

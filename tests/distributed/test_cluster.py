@@ -123,6 +123,7 @@ def test_slices_of_a_tpu_pod():
     [
         (Flags(coordinator="host"), "--coordinator must be HOST:PORT of process 0, got 'host'"),
         (Flags(coordinator="host:99999"), "--coordinator must be HOST:PORT"),
+        (Flags(coordinator=":4444"), "--coordinator must be HOST:PORT of .*':4444'"),
         (Flags("h:1", 2), "nothing says what --process_id are"),
         (Flags(process_id=1), "--coordinator and --num_processes"),
         (Flags("h:1", 2, 2), "--process_id must be from 0 to 1, got 2"),
@@ -134,3 +135,13 @@ def test_slices_of_a_tpu_pod():
 def test_flags_that_do_not_go_together(flags, message):
     with pytest.raises(ConfigError, match=message):
         find_cluster(flags, {})
+
+
+@pytest.mark.parametrize(
+    ("change", "shown"),
+    [({"JAX_COORDINATOR_PORT": "abc"}, ":abc'"), ({"SLURM_STEP_NODELIST": ""}, "got ':6")],
+)
+def test_an_environment_that_names_no_address_is_refused(change, shown):
+    with pytest.raises(ConfigError, match=r"JAX_COORDINATOR_PORT.* must be HOST:PORT") as caught:
+        find_cluster(Flags(), SLURM | change)
+    assert shown in str(caught.value)

@@ -142,6 +142,9 @@ def test_scores_are_made_again_by_all(halted, tmp_path):
     arguments = ["--mode=eval", f"--workdir={run}", "--config.train.devices=0"]
     process_group.run(tmp_path, 2, arguments)
     np.testing.assert_allclose(scores(run)["r2"], before["r2"], rtol=1e-4)
+    with Group(tmp_path, 2, arguments, own={1: ["--config.eval.samples=32"]}) as group:
+        assert group.wait() == [2, 2], group
+    assert "config.eval.samples is 32 there and 64 here" in group.complaint(1)
 
 
 # --- Images ---

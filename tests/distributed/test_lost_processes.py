@@ -138,6 +138,22 @@ def test_hosts_with_other_device_counts_are_refused(tmp_path):
         assert "the number of local devices is 1 there and 2 here" in group.complaint(rank)
 
 
+def test_hosts_whose_variables_set_jax_otherwise_are_refused(tmp_path):
+    """Each would begin with weights of its own, and nobody would notice."""
+    with group_of(tmp_path, environment_of={1: {"JAX_DEFAULT_PRNG_IMPL": "rbg"}}) as group:
+        assert group.wait(120) == [2, 2], group
+    for rank in (0, 1):
+        said = "jax_default_prng_impl is 'rbg' there and 'threefry2x32' here"
+        assert said in group.complaint(rank)
+
+
+def test_hosts_that_are_to_do_different_things_are_refused(tmp_path):
+    with group_of(tmp_path, own={1: ["--mode=eval"]}) as group:
+        assert group.wait(120) == [2, 2], group
+    for rank in (0, 1):
+        assert "--mode is 'eval' there and 'train' here" in group.complaint(rank)
+
+
 def test_a_folder_that_is_not_shared_is_refused(tmp_path):
     """Each process has another folder of the same name: as on hosts without shared storage."""
     with group_of(tmp_path, own={1: [f"--workdir={tmp_path / 'other'}"]}) as group:

@@ -2,12 +2,13 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
+import jax
 import pytest
 from memory_store import MemoryStore
 
 from aninfonce_jax.cli import EXIT_FAILED, EXIT_PEER_LOST, EXIT_USAGE
 from aninfonce_jax.config.schema import ConfigError
-from aninfonce_jax.distributed.equal import require_equal, versions
+from aninfonce_jax.distributed.equal import require_equal, settings, versions
 from aninfonce_jax.distributed.peers import ALONE, PeerError, Peers, exit_code_of
 from aninfonce_jax.distributed.watch import Failure
 
@@ -127,6 +128,15 @@ def test_equal_values_pass_and_others_are_told_with_both():
 def test_the_versions_of_all_that_matters_are_compared():
     assert set(versions()) >= {"jax", "jaxlib", "flax", "optax", "numpy", "Python"}
     assert versions()["jax"]
+
+
+def test_settings_of_jax_that_change_numbers_are_compared():
+    with jax.default_prng_impl("rbg"), jax.default_matmul_precision("float32"):
+        changed = settings()
+    assert changed["jax_default_prng_impl"] == "rbg" != settings()["jax_default_prng_impl"]
+    assert changed["jax_default_matmul_precision"] == "float32"
+    # None of them has gone from jax.
+    assert "None" not in {x for name, x in settings().items() if "precision" not in name}
 
 
 def test_every_error_has_a_code():

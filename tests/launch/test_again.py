@@ -70,3 +70,11 @@ def test_a_damaged_record_is_none(start, tmp_path, text):
     record.write_text(text)
     assert start() == (0, "")
     assert json.loads(record.read_text()) == {"launch": "a", "starts": 1, "reached": {}}
+
+
+def test_a_place_that_cannot_be_written_gets_one_line(start, tmp_path):
+    (tmp_path / "a run.starts.json").mkdir()
+    code, said = start()
+    assert code == 1
+    assert said.startswith(f"aninfonce_jax: starts can't be counted beside {tmp_path / 'a run'}: ")
+    assert said.count("\n") == 1

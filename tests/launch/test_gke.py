@@ -167,6 +167,8 @@ def test_a_jobset_that_is_not_there(fakes):
         (["submit", *COMMON, "--tpu=v9"], "argument --tpu: invalid choice"),
         (["submit", *COMMON, "--tpu=v6e"], "--topology must be such as 4x4"),
         (["submit", *COMMON, "--tpu=v6e", "--topology=3x3"], "9 chips of --topology=3x3"),
+        (["submit", *COMMON, "--tpu=v5p", "--topology=4x4"], "slices of v5p have 3 sides"),
+        (["submit", *COMMON, "--tpu=v5e", "--topology=2x2x4"], "slices of v5e have 2 sides"),
         (["submit", *TPU[:2], "--workdir=runs/a", *TPU[3:]], "--workdir must be gs://BUCKET"),
         (["submit", *TPU, "--process_id=0"], "--process_id=0 is set by this program"),
     ],

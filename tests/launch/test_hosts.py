@@ -203,6 +203,7 @@ def test_hosts_from_a_file(fakes, workdir, tmp_path):
         (["run", "--workdir=/a"], "--hosts is needed: the machines"),
         (["run", "--hosts=a"], "--workdir is needed"),
         (["run", "--hosts=a", "--workdir=b"], "--workdir must begin with a slash"),
+        (["run", "--hosts=a", "--workdir=s3://b/c"], "only gs:// can be used; mount this one"),
         (["run", "--hosts=a,-oProxyCommand=x", "--workdir=/b"], "is no name of a host"),
         (["run", "--hosts=a", "--workdir=/b", "--process_id=1"], "is set by this launcher"),
         (["run", "--hosts=a", "--workdir=/b", "--poll=x"], "--poll takes a whole number"),

@@ -110,6 +110,7 @@ def test_a_failure_is_not_started_again(fakes):
         (["--processes="], "--processes needs a value"),
         (["--devices"], "--devices needs a value"),
         (["--restarts=1"], "--workdir is needed"),
+        (["--restarts=1", "--workdir=s3://b/c"], "only gs:// can be used; mount this one"),
         (["--processes=2", "--process_id=0"], "--process_id=0 is set by --processes"),
         (
             ["--extras=gpu,tpuu"],

@@ -101,7 +101,8 @@ def test_those_steps_are_traced_that_a_session_takes(monkeypatch, tmp_path, begi
 def test_other_processes_trace_nothing(monkeypatch, tmp_path):
     calls = Calls(monkeypatch)
     profile = Profile((0, 5), last=10, workdir=tmp_path, say=print, is_first=False)
-    assert profile.limit(0, 10) == 10
+    # Its calls end where those of the first do: they are collective.
+    assert profile.limit(0, 10) == 5
     profile.before(0, None)
     assert calls.made == []
 
