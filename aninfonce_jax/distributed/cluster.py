@@ -157,13 +157,19 @@ def _of_environment(environ: Mapping[str, str]) -> Cluster | None:
 
 def _slurm(environ: Mapping[str, str]) -> Cluster | None:
     """Tasks of one `srun`; a batch script or a shell by itself is on its own."""
-    tasks = _number(environ, "SLURM_STEP_NUM_TASKS") or _number(environ, "SLURM_NTASKS")
-    if tasks is None or tasks < 2 or not all(name in environ for name in _SLURM):
+    of_step = _number(environ, "SLURM_STEP_NUM_TASKS")
+    tasks = of_step or _number(environ, "SLURM_NTASKS")
+    if tasks is None or tasks < 2:
         return None
-    job = _number(environ, "SLURM_JOB_ID") or 0
+    address = None
+    if all(name in environ for name in _SLURM):
+        job = _number(environ, "SLURM_JOB_ID") or 0
+        address = f"{_first_node(environ['SLURM_STEP_NODELIST'])}:{_port(environ, job)}"
+    elif of_step is None or "SLURM_PROCID" not in environ:
+        return None
     return Cluster(
         "Slurm",
-        f"{_first_node(environ['SLURM_STEP_NODELIST'])}:{_port(environ, job)}",
+        address,
         tasks,
         _number(environ, "SLURM_PROCID"),
         _slurm_devices(environ),
@@ -204,7 +210,7 @@ def _tpu_workers(environ: Mapping[str, str]) -> Cluster | None:
     """A Cloud TPU that tells its hosts in the environment, as GKE does."""
     hosts = environ.get("TPU_PROCESS_ADDRESSES", environ.get("TPU_WORKER_HOSTNAMES"))
     own = _number(environ, "TPU_WORKER_ID")
-    if hosts is None or own is None or not _asks_for_tpu(environ):
+    if hosts is None or not _asks_for_tpu(environ):
         return None
     workers = hosts.split(",")
     slices = _number(environ, "MEGASCALE_NUM_SLICES") or 1
@@ -212,7 +218,8 @@ def _tpu_workers(environ: Mapping[str, str]) -> Cluster | None:
         return None
     first = environ.get("MEGASCALE_COORDINATOR_ADDRESS") or workers[0]
     port = environ.get("JAX_COORDINATOR_PORT", _TPU_PORT)
-    own += (_number(environ, "MEGASCALE_SLICE_ID") or 0) * len(workers)
+    if own is not None:
+        own += (_number(environ, "MEGASCALE_SLICE_ID") or 0) * len(workers)
     return Cluster("Cloud TPU", f"{first.split(':')[0]}:{port}", len(workers) * slices, own)
 
 

@@ -98,6 +98,21 @@ def test_ranks_that_do_not_know_the_first_are_refused():
     assert (found.coordinator, found.num_processes, found.process_id) == ("first:99", 4, 2)
 
 
+@pytest.mark.parametrize(
+    ("environ", "message"),
+    [
+        ({**SLURM, "SLURM_STEP_NODELIST": None}, "started by Slurm, nothing says what --coord"),
+        ({**TPU, "TPU_WORKER_ID": None}, "started by Cloud TPU, nothing says what --process_id"),
+        ({**TPU, "TPU_WORKER_ID": "x"}, "started by Cloud TPU, nothing says what --process_id"),
+    ],
+)
+def test_half_an_environment_is_refused_rather_than_run_on_its_own(environ, message):
+    environ = {name: value for name, value in environ.items() if value is not None}
+    with pytest.raises(ConfigError, match=message):
+        find_cluster(Flags(), environ)
+    assert find_cluster(Flags(num_processes=1), environ) is None
+
+
 def test_workers_of_a_tpu_pod():
     found = find_cluster(Flags(), TPU)
     assert (found.coordinator, found.num_processes, found.process_id) == ("job-0.svc:8482", 2, 1)
