@@ -186,18 +186,19 @@ class Experiment:
         """Returns the state before the first step; may be traced."""
         example = self.source.example()
         variables = self.encoder.init(rng.stream(self.seed, "encoder"), example)
+        model_state = {name: own for name, own in variables.items() if name != PARAMS}
         objective_key = rng.stream(self.seed, "objective")
         params = {
-            "encoder": variables.pop(PARAMS),
+            "encoder": variables[PARAMS],
             "objective": self.objective.init(objective_key, self.embedding_dim),
         }
         # A copy: the state is donated, and one buffer can't be donated twice.
-        average = jax.tree.map(jnp.copy, Weights(params, variables))
+        average = jax.tree.map(jnp.copy, Weights(params, model_state))
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             key=rng.stream(self.seed, "data"),
             params=params,
-            model_state=variables,
+            model_state=model_state,
             opt_state=self.optimizer.init(params),
             average=average if self.ema_decay else None,
         )

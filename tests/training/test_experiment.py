@@ -18,6 +18,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from flax.core import freeze
 from stopped_runs import stopping_at_the_first_save
 from toy_experiment import ShiftedWaves, make_experiment
 
@@ -281,6 +282,32 @@ def test_an_objective_may_encode_three_views_and_state_is_carried_along(microbat
     assert np.isfinite(metrics["far"][0])
     chex.assert_trees_all_close(as_numbers(state.model_state), expected, rtol=1e-4, atol=1e-5)
     assert as_numbers(state.params["objective"]["scale"]) != scale
+
+
+class Given:
+    """An encoder that gives the variables it was made with, whenever it is asked."""
+
+    layers = ("embedding",)
+
+    def __init__(self, make):
+        self.variables = make({"params": {"matrix": jnp.eye(32, 4)}})
+
+    def init(self, key, observations):
+        return self.variables
+
+    def apply(self, variables, observations, *, train, key=None):
+        return {"embedding": observations @ variables["params"]["matrix"]}, {}
+
+
+@pytest.mark.parametrize("make", [dict, freeze])
+def test_the_variables_that_an_encoder_gives_stay_its_own(make):
+    encoder = Given(make)
+    experiment = dataclasses.replace(make_experiment(), encoder=encoder)
+    for _ in range(2):
+        state = experiment.init_state()
+        assert state.params["encoder"]["matrix"].shape == (32, 4)
+        assert state.model_state == {}
+    assert list(encoder.variables) == ["params"]
 
 
 class Dropped(nnx.Module):
