@@ -177,6 +177,22 @@ def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": 0}, "^steps must be at least 1, got 0"),
+        ({"batch_size": 0}, "^batch_size must be at least 2, got 0"),
+        ({"steps_per_dispatch": 0}, "^steps_per_dispatch must be at least 1, got 0"),
+        ({"microbatches": 0}, "^microbatches must be at least 1, got 0"),
+        ({"ema_decay": 2.0}, "^ema_decay must be below 1, got 2.0"),
+        ({"seed": 1.5}, "^seed must be of type int, got 1.5 of type float"),
+    ],
+)
+def test_numbers_have_the_ranges_that_a_config_has(changes, said):
+    with pytest.raises(an.ConfigError, match=said):
+        make_experiment(**changes)
+
+
 def test_another_experiment_is_refused_with_the_difference(whole):
     with pytest.raises(an.ConfigError, match=r"seed: 0 -> 7"):
         an.train(make_experiment(seed=7), whole[0], progress="off")
