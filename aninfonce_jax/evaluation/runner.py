@@ -8,6 +8,7 @@ import contextlib
 import zlib
 from typing import Any
 
+import jax
 import numpy as np
 
 from aninfonce_jax import config as config_lib
@@ -102,7 +103,11 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
 def _lost_factor(experiment: Experiment, embeddings: np.ndarray | None) -> list[str]:
     """Returns a sentence if a factor looks lost, of runs whose outputs should each be a factor."""
     on_sphere = experiment.objective.compares_directions
-    if embeddings is None or not on_sphere or experiment.source.known.latents is None:
+    latents = experiment.source.known.latents
+    if embeddings is None or not on_sphere or latents is None:
+        return []
+    true, _ = jax.eval_shape(lambda key: latents.draw(key, 2), jax.random.key(0))
+    if embeddings.shape[1] != true.shape[1]:
         return []
     lost = find_lost_factor(embeddings)
     return [lost] if lost else []

@@ -8,10 +8,11 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
+from aninfonce_jax.models.encoder import Encoder
 from aninfonce_jax.objectives.objective import Encode, Metrics, Objective
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores.registry import LOSS, member_entry, member_name
-from aninfonce_jax.sources.source import Latents, PowerScore
+from aninfonce_jax.sources.source import Latents, PowerScore, Source
 from aninfonce_jax.types import Array, Pairs, Params
 
 # The loss of one member and what it logs, from its parameters, its pairs and its key.
@@ -45,6 +46,30 @@ class Ensemble(Objective):
     def names(self) -> list[str]:
         """What the parameters and metrics of each member are called."""
         return [member_name(place) for place in range(1, len(self.members) + 1)]
+
+    def for_run(self, source: Source, encoder: Encoder) -> "Ensemble":
+        """Returns the ensemble with each member made for its own source."""
+        own = tuple(x.for_run(y, encoder) for x, y in self._with_sources(source))
+        if all(map(operator.is_, own, self.members)):
+            return self
+        return dataclasses.replace(self, members=own)
+
+    def check(self, source: Source) -> None:
+        """Raises NeedsError if a member's source does not tell what the member needs."""
+        for member, own in self._with_sources(source):
+            member.check(own)
+
+    def _with_sources(self, source: Source) -> list[tuple[Objective, Source]]:
+        """Returns every member with its own source or, if that is not known, with the whole."""
+        sources = source.of_members()
+        if len(sources) != len(self.members):
+            sources = [source] * len(self.members)
+        return list(zip(self.members, sources, strict=True))
+
+    @property
+    def tells_of_others(self) -> bool:
+        """Whether every member's loss has a meaning for pairs that training does not see."""
+        return all(member.tells_of_others for member in self.members)
 
     def init(self, key: Array, dim: int) -> Params:
         """Returns the parameters of every member, by name."""
@@ -117,6 +142,11 @@ class Ensemble(Objective):
     def compares_directions(self) -> bool:
         """Whether the length of an embedding means nothing to any member."""
         return all(member.compares_directions for member in self.members)
+
+    @property
+    def has_directions(self) -> bool:
+        """Whether directions can be held against the theorem: if they can for every member."""
+        return all(member.has_directions for member in self.members)
 
     def concentration(self, params: Params, dim: int) -> Array | None:
         """Returns the Λ̂ of a single member; of several there is not one."""

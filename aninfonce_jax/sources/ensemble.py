@@ -101,6 +101,10 @@ class EnsembleSource(Source):
         )
         return dataclasses.replace(made[0], members=made)
 
+    def of_members(self) -> Sequence[Source]:
+        """Returns the members."""
+        return self.members
+
     def held_out(self, batch_size: int) -> "EnsembleSource | None":
         """Returns the members on pairs that training does not see."""
         apart = [source.held_out(batch_size) for source in (self.whole, *self.members)]

@@ -15,7 +15,7 @@ encoder's sake, and `pairs`. A source whose data are on the host also has a feed
 
 import abc
 import dataclasses
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 import numpy as np
@@ -317,6 +317,10 @@ class Source(abc.ABC):
         A source that is not fed draws fresh pairs by fresh keys: it is its own.
         """
         return self if self.fed(batch_size) is None else None
+
+    def of_members(self) -> "Sequence[Source]":
+        """Returns the sources of the members of an ensemble; () for any other source."""
+        return ()
 
     def with_held_out(self, count: int) -> "Source":
         """Returns the source with about `count` pairs kept from training, if it can do that."""

@@ -11,7 +11,14 @@ import optax
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import rng
-from aninfonce_jax.config.schema import CheckpointConfig, Config, EvalConfig, LogConfig
+from aninfonce_jax.config.schema import (
+    CheckpointConfig,
+    Config,
+    ConfigError,
+    EvalConfig,
+    LogConfig,
+)
+from aninfonce_jax.config.values import parse_value
 from aninfonce_jax.models.encoder import (
     PARAMS,
     Encoder,
@@ -34,6 +41,15 @@ _RECORDED = (
     *("name", "seed", "steps", "batch_size", "microbatches", "ema_decay", "patience"),
     "settings",
 )
+# Fields that mean what those of a config mean, and have their types and ranges.
+_AS_IN_CONFIG = {
+    "seed": "seed",
+    "steps": "train.steps",
+    "batch_size": "train.batch_size",
+    "steps_per_dispatch": "train.steps_per_dispatch",
+    "microbatches": "train.microbatches",
+    "ema_decay": "train.ema_decay",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +121,7 @@ class Experiment:
     config: Config | None = None
 
     def __post_init__(self) -> None:
+        self._check_values()
         # A frozen dataclass is set up this way.
         object.__setattr__(self, "encoder", as_encoder(self.encoder))
         objective = self.objective.for_run(self.source, self.encoder)
@@ -186,18 +203,19 @@ class Experiment:
         """Returns the state before the first step; may be traced."""
         example = self.source.example()
         variables = self.encoder.init(rng.stream(self.seed, "encoder"), example)
+        model_state = {name: own for name, own in variables.items() if name != PARAMS}
         objective_key = rng.stream(self.seed, "objective")
         params = {
-            "encoder": variables.pop(PARAMS),
+            "encoder": variables[PARAMS],
             "objective": self.objective.init(objective_key, self.embedding_dim),
         }
         # A copy: the state is donated, and one buffer can't be donated twice.
-        average = jax.tree.map(jnp.copy, Weights(params, variables))
+        average = jax.tree.map(jnp.copy, Weights(params, model_state))
         return TrainState(
             step=jnp.zeros((), jnp.int32),
             key=rng.stream(self.seed, "data"),
             params=params,
-            model_state=variables,
+            model_state=model_state,
             opt_state=self.optimizer.init(params),
             average=average if self.ema_decay else None,
         )
@@ -212,6 +230,14 @@ class Experiment:
             "checkpoint": dataclasses.asdict(self.checkpoint),
             "log": dataclasses.asdict(self.log),
         }
+
+    def _check_values(self) -> None:
+        """Raises ConfigError if a number is not what a config would take in its place."""
+        for name, theirs in _AS_IN_CONFIG.items():
+            try:
+                parse_value(name, config_lib.leaves()[theirs].field, getattr(self, name))
+            except ConfigError as error:
+                raise ConfigError(str(error).removeprefix("config.")) from None
 
     def _check_agrees(self) -> None:
         """Raises ValueError if a field was changed that the config still has as it was."""

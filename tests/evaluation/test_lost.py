@@ -1,7 +1,12 @@
+from types import SimpleNamespace
+
+import jax
 import numpy as np
 import pytest
 
 from aninfonce_jax.evaluation.lost import find_lost_factor
+from aninfonce_jax.evaluation.runner import _lost_factor
+from aninfonce_jax.sources.source import Known, Latents
 
 UNIFORM = np.random.default_rng(0).normal(size=(4096, 6))
 UNIT = UNIFORM / np.linalg.norm(UNIFORM, axis=1, keepdims=True)
@@ -39,3 +44,15 @@ def test_a_lost_factor_is_told_without_the_truth(embeddings, said):
 )
 def test_where_nothing_can_be_known_nothing_is_said(embeddings):
     assert find_lost_factor(embeddings) is None
+
+
+@pytest.mark.parametrize(("factors", "warnings"), [(6, 1), (5, 0), (7, 0)])
+def test_outputs_are_held_against_factors_only_if_there_are_as_many(factors, warnings):
+    def draw(key, count):
+        latents = jax.random.normal(key, (count, factors))
+        return latents, latents
+
+    source = SimpleNamespace(known=Known(latents=Latents(draw)))
+    objective = SimpleNamespace(compares_directions=True)
+    experiment = SimpleNamespace(source=source, objective=objective)
+    assert len(_lost_factor(experiment, with_output(np.abs(UNIT[:, 0])))) == warnings

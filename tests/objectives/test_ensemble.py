@@ -1,13 +1,18 @@
 import chex
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from aninfonce_jax.models.encoder import as_encoder
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE
+from aninfonce_jax.objectives.diet import Diet
 from aninfonce_jax.objectives.ensemble import Ensemble
+from aninfonce_jax.objectives.objective import NeedsError
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.sources.source import Latents
+from aninfonce_jax.sources.ensemble import EnsembleSource
+from aninfonce_jax.sources.source import Latents, Source
 from aninfonce_jax.types import Pairs
 
 BATCH, DIM = 8, 3
@@ -85,3 +90,41 @@ def test_what_does_not_go_together_is_refused():
     ensemble = Ensemble((objective, objective))
     with pytest.raises(ValueError, match="needs a source with as many members, got pairs of 0"):
         ensemble(ensemble.init(KEY, DIM), identity, MEMBERS[0], KEY, PLACEMENT)
+
+
+class Counted(Source):
+    """Noise, each row of which has a number."""
+
+    def __init__(self, pair_count):
+        self.count = pair_count
+
+    @property
+    def pair_count(self):
+        return self.count
+
+    def example(self):
+        return jnp.zeros((2, DIM))
+
+    def pairs(self, key, fed, batch_size):
+        views = jax.random.normal(key, (2, batch_size, DIM))
+        return Pairs(*views, number=None if self.count is None else jnp.arange(batch_size))
+
+
+def test_a_member_gets_what_it_asks_its_own_source_for():
+    members = AnInfoNCE(), Diet()
+    source = EnsembleSource(Counted(None), [Counted(None), Counted(40)])
+    made = Ensemble(members).for_run(source, as_encoder(nn.Dense(DIM)))
+    assert made.members[1].examples == 40
+    assert made.init(KEY, DIM)["member_2"]["head"].shape == (40, DIM)
+    made.check(source)
+    assert not made.tells_of_others
+    assert Ensemble(members[:1]).tells_of_others
+    other_way_round = EnsembleSource(Counted(None), [Counted(40), Counted(None)])
+    with pytest.raises(NeedsError, match="DIET needs to know which example a pair shows"):
+        made.check(other_way_round)
+
+
+def test_an_ensemble_whose_members_ask_for_nothing_stays_as_it_is():
+    ensemble = Ensemble((AnInfoNCE(), InfoNCE()))
+    source = EnsembleSource(Counted(None), [Counted(None)] * 2)
+    assert ensemble.for_run(source, as_encoder(nn.Dense(DIM))) is ensemble

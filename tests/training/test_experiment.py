@@ -18,6 +18,7 @@ import numpy as np
 import optax
 import pytest
 from flax import nnx
+from flax.core import freeze
 from stopped_runs import stopping_at_the_first_save
 from toy_experiment import ShiftedWaves, make_experiment
 
@@ -176,6 +177,22 @@ def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"steps": 0}, "^steps must be at least 1, got 0"),
+        ({"batch_size": 0}, "^batch_size must be at least 2, got 0"),
+        ({"steps_per_dispatch": 0}, "^steps_per_dispatch must be at least 1, got 0"),
+        ({"microbatches": 0}, "^microbatches must be at least 1, got 0"),
+        ({"ema_decay": 2.0}, "^ema_decay must be below 1, got 2.0"),
+        ({"seed": 1.5}, "^seed must be of type int, got 1.5 of type float"),
+    ],
+)
+def test_numbers_have_the_ranges_that_a_config_has(changes, said):
+    with pytest.raises(an.ConfigError, match=said):
+        make_experiment(**changes)
+
+
 def test_another_experiment_is_refused_with_the_difference(whole):
     with pytest.raises(an.ConfigError, match=r"seed: 0 -> 7"):
         an.train(make_experiment(seed=7), whole[0], progress="off")
@@ -281,6 +298,32 @@ def test_an_objective_may_encode_three_views_and_state_is_carried_along(microbat
     assert np.isfinite(metrics["far"][0])
     chex.assert_trees_all_close(as_numbers(state.model_state), expected, rtol=1e-4, atol=1e-5)
     assert as_numbers(state.params["objective"]["scale"]) != scale
+
+
+class Given:
+    """An encoder that gives the variables it was made with, whenever it is asked."""
+
+    layers = ("embedding",)
+
+    def __init__(self, make):
+        self.variables = make({"params": {"matrix": jnp.eye(32, 4)}})
+
+    def init(self, key, observations):
+        return self.variables
+
+    def apply(self, variables, observations, *, train, key=None):
+        return {"embedding": observations @ variables["params"]["matrix"]}, {}
+
+
+@pytest.mark.parametrize("make", [dict, freeze])
+def test_the_variables_that_an_encoder_gives_stay_its_own(make):
+    encoder = Given(make)
+    experiment = dataclasses.replace(make_experiment(), encoder=encoder)
+    for _ in range(2):
+        state = experiment.init_state()
+        assert state.params["encoder"]["matrix"].shape == (32, 4)
+        assert state.model_state == {}
+    assert list(encoder.variables) == ["params"]
 
 
 class Dropped(nnx.Module):
