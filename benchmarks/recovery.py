@@ -6,7 +6,7 @@
 
 A setting is a data-generating process, and where it is no sphere the loss that fits it. The recipe
 is that of configs/quickstart.py (--size=quickstart, under a minute of one core each; --size=small,
-a narrower encoder and seven times as many steps, two minutes) or of configs/synthetic.py
+a narrower encoder and seven times as many steps, 90 s) or of configs/synthetic.py
 (--size=full), the same for all settings; flags --config.KEY=VALUE change it, as in
 --config.objective.keeping=0. For each setting and seed: the R² of every factor, of which the
 smallest counts; the worst error of Λ̂; MCC where the Λ are distinct; what became of a factor that

@@ -5,8 +5,8 @@ import numpy as np
 from aninfonce_jax.diagnosis import marginal
 
 # A factor is called lost if the evidence for it is at least this large, by the lower end of its
-# interval. Encoders that found every factor stay below 0.05, those that lost one are above 0.25
-# (docs/synthetic.md).
+# interval. Encoders that found every factor were seen to stay below 0.05. One that lost some may
+# stay below it, too, and is then not noticed.
 _LOST = 0.2
 # With fewer outputs than this there are no others that an output could follow from.
 _FEWEST = 2
