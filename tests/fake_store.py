@@ -21,8 +21,9 @@ class FakeStore(fsspec.AbstractFileSystem):
     protocol = ("gs", "gcs")
     cachable = False
 
-    def __init__(self) -> None:
-        super().__init__(use_listings_cache=False)
+    def __init__(self, **settings: Any) -> None:
+        # fsspec passes on what remote._store has set for every gs://, once a test has called it.
+        super().__init__(**{**settings, "use_listings_cache": False})
         self.objects: dict[str, bytes] = {}
         self.error: Exception | None = None
 

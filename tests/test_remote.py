@@ -1,6 +1,7 @@
 """Remote paths: what may be one, what becomes of its slashes, and what is said when it fails."""
 
 import builtins
+import importlib
 import os
 import shutil
 from pathlib import Path
@@ -83,6 +84,9 @@ def test_a_missing_package_is_named(monkeypatch):
 
     original = builtins.__import__
     monkeypatch.setattr(builtins, "__import__", without_gcsfs)
+    # Where it is installed, a test before this one may have had it registered.
+    registry = importlib.import_module("fsspec.registry")
+    monkeypatch.delitem(registry._registry, "gcs", raising=False)
     with pytest.raises(PathError, match=r"pip install 'aninfonce-jax\[gcs\]'"):
         locate("gs://bucket/run")
 
