@@ -1,9 +1,9 @@
 """Remote paths: what may be one, what becomes of its slashes, and what is said when it fails."""
 
-import builtins
 import importlib
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -77,16 +77,11 @@ class TestLocate:
 
 
 def test_a_missing_package_is_named(monkeypatch):
-    def without_gcsfs(name, *arguments, **keywords):
-        if name.partition(".")[0] == "gcsfs":
-            raise ImportError("No module named 'gcsfs'")
-        return original(name, *arguments, **keywords)
-
-    original = builtins.__import__
-    monkeypatch.setattr(builtins, "__import__", without_gcsfs)
-    # Where it is installed, a test before this one may have had it registered.
+    monkeypatch.setitem(sys.modules, "gcsfs", None)  # as if it were not installed
+    # Where it is, a test before this one may have had it registered.
     registry = importlib.import_module("fsspec.registry")
-    monkeypatch.delitem(registry._registry, "gcs", raising=False)
+    for name in ("gs", "gcs"):
+        monkeypatch.delitem(registry._registry, name, raising=False)
     with pytest.raises(PathError, match=r"pip install 'aninfonce-jax\[gcs\]'"):
         locate("gs://bucket/run")
 
