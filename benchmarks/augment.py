@@ -17,7 +17,6 @@ import argparse
 import functools
 import importlib.util
 import itertools
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -26,6 +25,7 @@ import numpy as np
 from timing import interleave, ratio
 
 from aninfonce_jax.data.augment import PRESETS, AugmentSpec, augment
+from aninfonce_jax.distributed.cpu_threads import usable_cores
 
 # Preset and batch size.
 SETTINGS = [("simclr_cifar", 512), ("simclr", 32)]
@@ -91,7 +91,7 @@ def albumentations_views(images: np.ndarray, spec: AugmentSpec) -> Callable[[], 
     if spec.blur_probability:
         steps.append(A.GaussianBlur((0, BLUR_WINDOW), spec.sigma, p=spec.blur_probability))
     # A pipeline per thread: they hold a random state.
-    workers = len(os.sched_getaffinity(0))
+    workers = usable_cores()
     pool = ThreadPoolExecutor(workers)
     pipelines = [A.Compose(steps) for _ in range(workers)]
 

@@ -15,7 +15,6 @@ counts is the ratio. On a single core that others use too, --cpu-time leaves out
 import argparse
 import itertools
 import math
-import os
 import time
 from collections.abc import Callable
 
@@ -33,6 +32,7 @@ from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import Config
 from aninfonce_jax.data.augment import AugmentSpec
 from aninfonce_jax.data.pipeline import ImageBatch
+from aninfonce_jax.distributed.cpu_threads import usable_cores
 from aninfonce_jax.models.resnet import DEPTHS, IMAGENET_MEAN, IMAGENET_STD
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.experiment import Experiment
@@ -236,7 +236,7 @@ def main() -> None:
     parser.add_argument("--cpu-time", action="store_true")
     arguments = parser.parse_args()
     clock = time.process_time if arguments.cpu_time else time.perf_counter
-    threads = len(os.sched_getaffinity(0))
+    threads = usable_cores()
     torch.set_num_threads(threads)
     changes = {"source.folder": "none", "train.batch_size": arguments.batch_size}
     (config,) = resolve(load_config(f"{CONFIG}:{arguments.objective}"), changes).runs.values()
