@@ -56,13 +56,13 @@ def _processes(variant: str) -> ConfigDict:
     if variant == "infonce_trained":
         config.objective.members = ({"kind": "infonce", "train_temperature": True},)
 
-    config.encoder.widths = (256, 512, 512, 256)
+    config.encoder.widths = (128, 128, 128, 128)
     config.optimizer.learning_rate = 5e-3
     config.optimizer.warmup_steps = 50
     config.train.ema_decay = 0.98
     config.train.batch_size = 512
-    config.train.steps = 5000
-    config.eval.every = 500
+    config.train.steps = 6000
+    config.eval.every = 1000
     config.eval.samples = 4096
     config.checkpoint.keep = 1
     return config

@@ -6,7 +6,7 @@
             --workdir=runs/hard_negatives/hard
 
     ordinary (default)  20 factors, Λ = 150, ordinary negatives alone; what the others start from
-    continued           as many steps again with ordinary negatives
+    continued           half as many steps again with ordinary negatives
     hard                as many with three negatives of Λ⁻ = 100 for each anchor joined to them;
                         paper: R² about 0.85 → 0.95
     alone               as many with such negatives alone, 15 for each anchor: Λ̂ should become
@@ -46,12 +46,13 @@ def get_config(variant: str = "ordinary") -> ConfigDict:
     if variant != "ordinary":
         config.train.start_from = START
 
-    config.encoder.widths = (256, 512, 512, 256)
+    config.encoder.widths = (128, 128, 128, 128)
     config.optimizer.learning_rate = 5e-3
     config.optimizer.warmup_steps = 50
     config.train.ema_decay = 0.98
     config.train.batch_size = 512
-    config.train.steps = 2000
+    config.train.steps = 10_000 if variant == "ordinary" else 5000
+    config.eval.every = 500
     config.eval.samples = 4096
     config.checkpoint.keep = 1
     return config
