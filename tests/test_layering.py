@@ -32,7 +32,8 @@ LAYERS = [
     ["forecast", "runs", "sweeps"],
     ["estimator"],
     ["__init__"],
-    ["command_line", "diagnose_command", "embed", "export_command"],
+    ["command_line", "embed", "export_command"],
+    ["modes"],
     ["main", "prepare"],
     ["script"],
 ]
@@ -194,7 +195,7 @@ def keys_named(tree: ast.AST) -> set[str]:
 @pytest.mark.parametrize(
     "own",
     [
-        *("evaluation", "report", "sweeps", "estimator", "console", "main", "runs"),
+        *("evaluation", "report", "sweeps", "estimator", "console", "main", "modes", "runs"),
         *("training/session", "training/metrics"),
     ],
 )
