@@ -49,9 +49,8 @@ def get_config(variant: str = "both") -> ConfigDict:
     if variant not in VARIANTS:
         raise ConfigError(f"unknown variant {variant!r}; choose one of {', '.join(VARIANTS)}")
     is_trained = variant in ("infonce_trained", "map")
-    objectives = ("infonce",) if is_trained else (variant,)
-    if variant == "both":
-        objectives = ("infonce", "aninfonce")
+    compared = {"both": ("infonce", "aninfonce")}
+    objectives = compared.get(variant, ("infonce",) if is_trained else (variant,))
     config = default_config(
         source="images", encoder="resnet10", objective=objectives[0], optimizer="adam"
     )

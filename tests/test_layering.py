@@ -28,6 +28,7 @@ LAYERS = [
     ["training"],
     ["evaluation"],
     ["decoders", "warm_start"],
+    ["builders"],
     ["build", "console"],
     ["forecast", "runs", "sweeps"],
     ["estimator"],
@@ -69,7 +70,7 @@ ONLY = {
     },
 }
 # What a kind of section has is for the config and for what builds or counts by it.
-TAGGED = {"config", "build", "decoders", "memory", "warm_start"}
+TAGGED = {"config", "build", "builders", "decoders", "memory", "warm_start"}
 PLAIN_SECTIONS = {"EvalConfig", "CheckpointConfig", "LogConfig"}
 
 

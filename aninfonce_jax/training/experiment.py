@@ -56,7 +56,11 @@ _AS_IN_CONFIG = {
     "ema_decay": "train.ema_decay",
     "hang_timeout": "train.hang_timeout",
 }
-_SECTIONS = {"evaluation": EvalConfig, "checkpoint": CheckpointConfig, "log": LogConfig}
+_SECTIONS: Mapping[str, type[EvalConfig | CheckpointConfig | LogConfig]] = {
+    "evaluation": EvalConfig,
+    "checkpoint": CheckpointConfig,
+    "log": LogConfig,
+}
 
 
 @dataclasses.dataclass(frozen=True)
