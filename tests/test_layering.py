@@ -134,6 +134,16 @@ def test_the_documented_tree_is_the_real_one():
     assert [RANK[name] for name in documented] == sorted(RANK.values())
 
 
+def test_the_readme_names_every_folder_in_the_order_of_the_layers():
+    text = (PACKAGE.parent / "README.md").read_text()
+    table = text[text.index("## Architecture") : text.index("## Citing")]
+    named = re.findall(r"^\| `(\w+)(?:/|\.py)`", table, flags=re.MULTILINE)
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders <= set(named) <= set(RANK)
+    assert len(set(named)) == len(named)
+    assert [RANK[name] for name in named] == sorted(RANK[name] for name in named)
+
+
 def test_an_upward_import_is_seen():
     source = "from aninfonce_jax.training.loop import train\nimport aninfonce_jax.main"
     assert imported_modules(source) == {"training.loop", "main"}
