@@ -65,7 +65,8 @@ def get_config(variant: str = "aninfonce") -> ConfigDict:
         config.objective.train_temperature = variant.endswith("_trained")
 
     config.optimizer.learning_rate = 1e-4
-    config.optimizer.concentration_learning_rate = 1e-3
+    if not is_infonce or variant.endswith("_trained"):
+        config.optimizer.concentration_learning_rate = 1e-3
     config.optimizer.warmup_steps = 500
     config.optimizer.schedule = "constant"
     config.train.ema_decay = 0.0

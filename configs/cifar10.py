@@ -47,9 +47,9 @@ def get_config(variant: str = "infonce") -> ConfigDict:
         config.objective.temperature = 0.5
     else:
         config.objective.concentration_start = 2.0  # 1 / temperature: both start alike
+        config.optimizer.concentration_learning_rate = 1e-3
 
     config.optimizer.learning_rate = 0.03 * 512 / 256
-    config.optimizer.concentration_learning_rate = 1e-3
     config.optimizer.weight_decay = 5e-4
     config.optimizer.warmup_steps = 10 * STEPS_PER_EPOCH
     config.optimizer.final_fraction = 0.0

@@ -52,9 +52,9 @@ def get_config(variant: str = "infonce") -> ConfigDict:
         config.objective.temperature = 0.1
     else:
         config.objective.concentration_start = 10.0  # 1 / temperature: both start alike
+        config.optimizer.concentration_learning_rate = 1e-3
 
     config.optimizer.learning_rate = 0.3 * BATCH_SIZE / 256
-    config.optimizer.concentration_learning_rate = 1e-3
     config.optimizer.weight_decay = 1e-6
     config.optimizer.warmup_steps = 10 * STEPS_PER_EPOCH
     config.optimizer.final_fraction = 0.0

@@ -28,11 +28,13 @@ LAYERS = [
     ["training"],
     ["evaluation"],
     ["decoders", "warm_start"],
+    ["builders"],
     ["build", "console"],
     ["forecast", "runs", "sweeps"],
     ["estimator"],
     ["__init__"],
-    ["command_line", "diagnose_command", "embed", "export_command"],
+    ["command_line", "embed", "export_command"],
+    ["modes"],
     ["main", "prepare"],
     ["script"],
 ]
@@ -68,7 +70,7 @@ ONLY = {
     },
 }
 # What a kind of section has is for the config and for what builds or counts by it.
-TAGGED = {"config", "build", "decoders", "memory", "warm_start"}
+TAGGED = {"config", "build", "builders", "decoders", "memory", "warm_start"}
 PLAIN_SECTIONS = {"EvalConfig", "CheckpointConfig", "LogConfig"}
 
 
@@ -130,6 +132,16 @@ def test_the_documented_tree_is_the_real_one():
     documented = re.findall(r"^\| `(\w+)` \|", tree, flags=re.MULTILINE)
     assert sorted(documented) == sorted(RANK)
     assert [RANK[name] for name in documented] == sorted(RANK.values())
+
+
+def test_the_readme_names_every_folder_in_the_order_of_the_layers():
+    text = (PACKAGE.parent / "README.md").read_text()
+    table = text[text.index("## Architecture") : text.index("## Citing")]
+    named = re.findall(r"^\| `(\w+)(?:/|\.py)`", table, flags=re.MULTILINE)
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert folders <= set(named) <= set(RANK)
+    assert len(set(named)) == len(named)
+    assert [RANK[name] for name in named] == sorted(RANK[name] for name in named)
 
 
 def test_an_upward_import_is_seen():
@@ -194,7 +206,7 @@ def keys_named(tree: ast.AST) -> set[str]:
 @pytest.mark.parametrize(
     "own",
     [
-        *("evaluation", "report", "sweeps", "estimator", "console", "main", "runs"),
+        *("evaluation", "report", "sweeps", "estimator", "console", "main", "modes", "runs"),
         *("training/session", "training/metrics"),
     ],
 )

@@ -125,7 +125,7 @@ def for_evaluation(config: Config, overrides: Mapping[str, Any]) -> Config:
     Raises:
       ConfigError: if another field is to change.
     """
-    runs = resolve(to_dict(config), overrides).runs
+    runs = resolve(to_dict(config), overrides, is_run=True).runs
     changed = next(iter(runs.values()))
     before, after = _result_values(config), _result_values(changed)
     fixed = [

@@ -17,11 +17,7 @@ def check(config: Config) -> None:
     check_used(config)
     if isinstance(source, kinds.AnchorsConfig):
         _check_anchors(source)
-        _require(
-            config.eval.samples >= 8 * source.dim,
-            f"eval.samples={config.eval.samples} is too few to score source.dim={source.dim} "
-            f"factors; use at least {8 * source.dim}",
-        )
+        check_samples("eval.samples", config.eval.samples, source.dim, "source.dim=")
     if isinstance(source, kinds.LatentsConfig):
         _check_concentration("source.concentration", source.concentration, source)
     if isinstance(source, kinds.ProcessesConfig):
@@ -74,6 +70,22 @@ def check(config: Config) -> None:
         config.optimizer.warmup_steps < config.train.steps,
         f"optimizer.warmup_steps={config.optimizer.warmup_steps} must be below "
         f"train.steps={config.train.steps}",
+    )
+
+
+def check_samples(name: str, samples: int, factors: int, of: str = "") -> None:
+    """Raises ConfigError if a linear map can't be fitted and scored on so few samples.
+
+    Args:
+      name: what the user calls the number of samples.
+      samples: how many.
+      factors: to be scored.
+      of: what stands before their number, for the user.
+    """
+    fewest = 8 * factors
+    _require(
+        samples >= fewest,
+        f"{name}={samples} is too few to score {of}{factors} factors; use at least {fewest}",
     )
 
 

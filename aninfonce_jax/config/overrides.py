@@ -7,6 +7,7 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from aninfonce_jax.config import checks, unused
+from aninfonce_jax.config.kinds import KNOWN
 from aninfonce_jax.config.parse import (
     KIND,
     Leaf,
@@ -56,7 +57,9 @@ class Resolved:
     notes: tuple[str, ...]
 
 
-def resolve(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved:
+def resolve(
+    values: Mapping[str, Any], overrides: Mapping[str, Any], *, is_run: bool = False
+) -> Resolved:
     """Returns what a command asks for: a config file's values, some of them changed.
 
     Only the whole is checked: what a file leaves open, an override may settle. Where an
@@ -65,6 +68,8 @@ def resolve(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved
     Args:
       values: of the file.
       overrides: dotted names with their values.
+      is_run: whether the values are those of a run that was resolved before: it has what the
+        other objectives of its comparison use.
 
     Raises:
       ConfigError: as `from_dict`.
@@ -79,7 +84,8 @@ def resolve(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved
     for section in dict.fromkeys(chosen + ["objective"] * ("compare" in overrides)):
         _drop_unused(whole, section, overrides)
     if f"source.{KIND}" in overrides and isinstance(whole.get("eval"), dict):
-        idle = unused.unused_evaluation(overrides[f"source.{KIND}"])
+        kind = overrides[f"source.{KIND}"]
+        idle = unused.unused_evaluation(KNOWN.get(kind, ()) if isinstance(kind, str) else ())
         whole["eval"] = {k: v for k, v in whole["eval"].items() if k not in idle}
     for name in ordered:
         if name not in lists:
@@ -94,7 +100,9 @@ def resolve(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Resolved
         runs[name], note = _with_short_warmup(run)
         checks.check(runs[name])
         notes += note
-    unused.check_overrides([*runs.values()], overrides)
+    # A file is not to blame for what it sets for the kinds that it names itself.
+    is_for_others = is_run or "compare" in overrides or bool(chosen)
+    unused.check_objectives_use([*runs.values()], overrides if is_for_others else None)
     return Resolved(runs, bool(whole.get("compare")), tuple(dict.fromkeys(notes)))
 
 

@@ -32,24 +32,40 @@ def check_used(config: Config) -> None:
             _check_usual(config, use)
 
 
-def check_overrides(runs: Sequence[Config], overrides: Collection[str]) -> None:
-    """Raises ConfigError if a command sets something that none of its runs has a use for.
+def check_objectives_use(runs: Sequence[Config], names: Collection[str] | None) -> None:
+    """Raises ConfigError if something is set that none of several runs has a use for.
 
-    This is for fields that only some objectives use. A config file may set them for all the
-    objectives that it is for, although a command chooses one that does not use them.
+    This is for fields that only some objectives use: one that is used by any of those which
+    are compared may be set for all of them.
 
     Args:
-      runs: what the command asks for.
-      overrides: the dotted names of what it sets.
+      runs: what a command asks for.
+      names: the dotted names of the fields that are looked at; None: all of them.
     """
     for uses in zip(*map(_uses_by_objective, runs), strict=True):
-        if uses[0].name in overrides and not any(use.exists for use in uses):
+        is_asked = names is None or uses[0].name in names
+        if is_asked and not any(use.exists for use in uses):
             _check_usual(runs[0], uses[0])
 
 
-def unused_evaluation(source_kind: str) -> dict[str, str]:
-    """Returns the keys of `eval` that a kind of source has no use for, and what they need."""
-    known = KNOWN.get(source_kind, ()) if isinstance(source_kind, str) else ()
+def check_evaluation(evaluation: EvalConfig, known: Collection[str]) -> None:
+    """Raises ConfigError if a hand-made `EvalConfig` sets what a source has no use for.
+
+    Args:
+      evaluation: as it was made.
+      known: what the source knows of its pairs, as `sources.Known` names it.
+    """
+    for key, need in unused_evaluation(known).items():
+        value = getattr(evaluation, key)
+        if value != getattr(EvalConfig(), key):
+            raise ConfigError(
+                f"evaluation.{key}={shown(value)} has no use with a source that does not know "
+                f"{need} of its pairs; leave it out"
+            )
+
+
+def unused_evaluation(known: Collection[str]) -> dict[str, str]:
+    """Returns the keys of `eval` that need what a source does not know, and what they need."""
     needs = {field.name: field.metadata["needs"] for field in dataclasses.fields(EvalConfig)}
     return {name: need for name, need in needs.items() if need and need not in known}
 
@@ -88,7 +104,7 @@ def _check_usual(config: Config, unused: _Use) -> None:
 def _uses(config: Config) -> Iterator[_Use]:
     """Yields what depends on other sections, or on more than one field."""
     source, encoder = config.source, config.encoder
-    for name, need in unused_evaluation(source.kind).items():
+    for name, need in unused_evaluation(KNOWN[source.kind]).items():
         known = " and ".join(KNOWN[source.kind])
         why = f"source.kind={source.kind!r}, of which {known} are known and {need} are not"
         yield _Use(f"eval.{name}", False, why)

@@ -300,7 +300,7 @@ def _describe_remedy(way: Remedy, step: CompiledStep) -> dict[str, Any]:
 
 
 def _changed(config: Config, changes: Mapping[str, Any]) -> Config:
-    runs = config_lib.resolve(config_lib.to_dict(config), changes).runs
+    runs = config_lib.resolve(config_lib.to_dict(config), changes, is_run=True).runs
     return next(iter(runs.values()))
 
 

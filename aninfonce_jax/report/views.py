@@ -38,14 +38,12 @@ class _Spread(NamedTuple):
 
 def views_section(page: Comparison, folder: AnyPath) -> Section | None:
     """The section of those runs whose files tell of views; None if there are none."""
-    own = page.where(lambda run: read_spread(run.final.get(VIEWS)) is not None)
-    if not own.entries:
+    spreads = [(entry, read_spread(entry.run.final.get(VIEWS))) for entry in page.entries]
+    found = [(entry, spread) for entry, spread in spreads if spread is not None]
+    if not found:
         return None
-    found = [
-        (entry, spread)
-        for entry in own.entries
-        if (spread := read_spread(entry.run.final[VIEWS])) is not None
-    ]
+    told = {id(entry.run) for entry, _ in found}
+    own = page.where(lambda run: id(run) in told)
     histograms = [_histograms(entry, spread, folder) for entry, spread in found]
     charts = [*histograms, _widths(found, folder)]
     counts = [f"{x.views} views of each of {x.examples} test examples" for _, x in found]

@@ -61,7 +61,9 @@ class EnsembleSource(Source):
         if len(self.members) == 1:
             latents = dataclasses.replace(known.latents, members=own)
         else:  # no single Λ is that of all pairs
-            latents = Latents(known.latents.draw, members=own)
+            latents = Latents(
+                known.latents.draw, members=own, draw_shifted=known.latents.draw_shifted
+            )
         return dataclasses.replace(known, latents=latents)
 
     @property
@@ -75,8 +77,9 @@ class EnsembleSource(Source):
         return self.whole.row_form
 
     def fingerprint(self) -> str:
-        """Returns that of the whole."""
-        return self.whole.fingerprint()
+        """Returns those of the whole and of its members, each once."""
+        own = [source.fingerprint() for source in (self.whole, *self.members)]
+        return ", ".join(dict.fromkeys(filter(None, own)))
 
     def example(self) -> Array:
         """Returns two observations."""
@@ -110,6 +113,17 @@ class EnsembleSource(Source):
         apart = [source.held_out(batch_size) for source in (self.whole, *self.members)]
         found = [source for source in apart if source is not None]
         return EnsembleSource(found[0], found[1:]) if len(found) == len(apart) else None
+
+    def with_held_out(self, count: int) -> "EnsembleSource":
+        """Returns the ensemble with about `count` pairs of what it is fed kept from training."""
+        # One that is the whole and a member, too, is split once.
+        sources = {id(source): source for source in (self.whole, *self.members)}
+        apart = {key: source.with_held_out(count) for key, source in sources.items()}
+        return EnsembleSource(apart[id(self.whole)], [apart[id(x)] for x in self.members])
+
+    def at_hand(self, count: int) -> list[np.ndarray]:
+        """Returns the observations of the whole that can be looked at before training."""
+        return self.whole.at_hand(count)
 
     def preview(self, key: Array, count: int) -> PairSheet | None:
         """Returns pairs of the whole."""

@@ -18,6 +18,7 @@ import dataclasses
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
+import jax
 import numpy as np
 
 from aninfonce_jax.placement import Rows
@@ -109,6 +110,12 @@ class Latents:
     own_concentration: np.ndarray | None = None
     members: tuple[np.ndarray, ...] = ()
     draw_shifted: Callable[[Array, int], tuple[Array, Array]] | None = None
+
+    @property
+    def dim(self) -> int:
+        """How many factors there are; nothing is drawn."""
+        latents, _ = jax.eval_shape(lambda key: self.draw(key, 1), jax.random.key(0))
+        return int(latents.shape[-1])
 
 
 class LabelledBatch(Protocol):

@@ -11,6 +11,9 @@ import optax
 
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import rng
+from aninfonce_jax.config.checks import check_samples
+from aninfonce_jax.config.fields import count, field
+from aninfonce_jax.config.parse import parse_section
 from aninfonce_jax.config.schema import (
     CheckpointConfig,
     Config,
@@ -18,7 +21,8 @@ from aninfonce_jax.config.schema import (
     EvalConfig,
     LogConfig,
 )
-from aninfonce_jax.config.values import parse_value
+from aninfonce_jax.config.unused import check_evaluation
+from aninfonce_jax.config.values import parse_value, shown
 from aninfonce_jax.models.encoder import (
     PARAMS,
     Encoder,
@@ -43,12 +47,19 @@ _RECORDED = (
 )
 # Fields that mean what those of a config mean, and have their types and ranges.
 _AS_IN_CONFIG = {
+    "name": "name",
     "seed": "seed",
     "steps": "train.steps",
     "batch_size": "train.batch_size",
     "steps_per_dispatch": "train.steps_per_dispatch",
     "microbatches": "train.microbatches",
     "ema_decay": "train.ema_decay",
+    "hang_timeout": "train.hang_timeout",
+}
+_SECTIONS: Mapping[str, type[EvalConfig | CheckpointConfig | LogConfig]] = {
+    "evaluation": EvalConfig,
+    "checkpoint": CheckpointConfig,
+    "log": LogConfig,
 }
 
 
@@ -111,22 +122,25 @@ class Experiment:
     steps_per_dispatch: int = 50
     microbatches: int = 1
     ema_decay: float = 0.0
-    patience: int = 0
+    patience: int = field(0, "evaluations without a better one; 0: no end", count(0))
     evaluation: EvalConfig = dataclasses.field(default_factory=EvalConfig)
     checkpoint: CheckpointConfig = dataclasses.field(default_factory=CheckpointConfig)
     log: LogConfig = dataclasses.field(default_factory=LogConfig)
-    hang_timeout: float = 3600
+    hang_timeout: int = 3600
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     warm_start: Callable[[TrainState, Placement], TrainState] | None = None
     config: Config | None = None
 
     def __post_init__(self) -> None:
-        self._check_values()
-        # A frozen dataclass is set up this way.
-        object.__setattr__(self, "encoder", as_encoder(self.encoder))
-        objective = self.objective.for_run(self.source, self.encoder)
-        object.__setattr__(self, "objective", objective)
+        self._set(**self._checked_values())
+        self._set(encoder=as_encoder(self.encoder))
+        self._set(objective=self.objective.for_run(self.source, self.encoder))
+        self._check_evaluation()
         self._check_agrees()
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # a frozen dataclass is set up this way
 
     @property
     def description(self) -> Mapping[str, Any]:
@@ -231,13 +245,37 @@ class Experiment:
             "log": dataclasses.asdict(self.log),
         }
 
-    def _check_values(self) -> None:
-        """Raises ConfigError if a number is not what a config would take in its place."""
-        for name, theirs in _AS_IN_CONFIG.items():
-            try:
-                parse_value(name, config_lib.leaves()[theirs].field, getattr(self, name))
-            except ConfigError as error:
-                raise ConfigError(str(error).removeprefix("config.")) from None
+    def _checked_values(self) -> dict[str, Any]:
+        """Returns numbers, texts and sections as a config would have them in their place.
+
+        Raises:
+          ConfigError: if one is not what a config would take.
+        """
+        theirs = {name: config_lib.leaves()[key].field for name, key in _AS_IN_CONFIG.items()}
+        own = {field.name: field for field in dataclasses.fields(self)}
+        fields = {**theirs, "patience": own["patience"]}
+        try:
+            values = {name: parse_value(name, x, getattr(self, name)) for name, x in fields.items()}
+            sections = {name: self._checked_section(name) for name in _SECTIONS}
+        except ConfigError as error:
+            raise ConfigError(str(error).removeprefix("config.")) from None
+        return values | sections
+
+    def _checked_section(self, name: str) -> Any:
+        section: Any = getattr(self, name)
+        cls = _SECTIONS[name]
+        if not isinstance(section, cls):
+            raise ConfigError(f"{name} must be of type {cls.__name__}, got {shown(section)}")
+        return parse_section(cls, dataclasses.asdict(section), f"{name}.")
+
+    def _check_evaluation(self) -> None:
+        """Raises ConfigError if something is asked of evaluation that it has no use for."""
+        if self.config is not None:
+            return  # which was checked as a whole
+        known = self.source.known
+        check_evaluation(self.evaluation, [x for x, own in vars(known).items() if own is not None])
+        if known.latents is not None:
+            check_samples("evaluation.samples", self.evaluation.samples, known.latents.dim)
 
     def _check_agrees(self) -> None:
         """Raises ValueError if a field was changed that the config still has as it was."""

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from aninfonce_jax import config as config_lib
 from aninfonce_jax import main as main_lib
 from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.modes import train as train_mode
 
 CYCLE: list[object] = []
 CYCLE.append(CYCLE)
@@ -216,7 +217,7 @@ def attack(monkeypatch, capsys, tmp_path):
         return 0
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(main_lib, "_train", train)
+    monkeypatch.setattr(train_mode, "train", train)
 
     def run(*arguments, key=None):
         """Returns the configs that would be trained, or None."""

@@ -118,6 +118,35 @@ def test_a_comparison_may_set_what_one_of_its_objectives_uses():
         config_lib.resolve(file, {"compare": ("infonce", "lp"), **RATE})
 
 
+@pytest.mark.parametrize("case", [name for name in CASES if "objective.kind" in CASES[name][1][1]])
+def test_a_file_may_not_set_what_its_own_objective_has_no_use_for(case):
+    (name, value), (idle, _), useful = CASES[case]
+
+    def file(settings):
+        kinds = {key.removesuffix(".kind"): x for key, x in settings.items() if "kind" in key}
+        config = config_lib.default_config(**kinds)
+        rest = {key: x for key, x in settings.items() if "kind" not in key}
+        config.update_from_flattened_dict({**rest, name: value})
+        return config
+
+    with pytest.raises(ConfigError, match="has no use with"):
+        config_lib.resolve(file(idle), {})
+    assert config_lib.resolve(file(useful), {}).runs
+    # Some flag does not make it right; that the flags choose another objective does.
+    with pytest.raises(ConfigError, match="has no use with"):
+        config_lib.resolve(file(idle), {"train.steps": 9})
+    assert config_lib.resolve(file(idle), {"objective.kind": "aninfonce"}).runs
+
+
+def test_a_run_of_a_comparison_can_be_evaluated_with_what_the_others_use():
+    file = config_lib.default_config(objective="infonce", optimizer="adam")
+    file.compare = ("infonce", "aninfonce")
+    file.optimizer.concentration_learning_rate = 0.5
+    for run in config_lib.resolve(file, {}).runs.values():
+        again = config_lib.from_dict(config_lib.to_dict(run))
+        assert config_lib.for_evaluation(again, {"eval.samples": 96}).eval.samples == 96
+
+
 def test_a_file_may_serve_several_objectives():
     file = config_lib.default_config()
     file.optimizer.concentration_learning_rate = 0.5

@@ -130,7 +130,7 @@ def test_a_run_on_images_takes_images_of_any_size_and_no_data(image_runs, monkey
     def fail(*_):
         raise AssertionError("the data were opened")
 
-    monkeypatch.setattr("aninfonce_jax.build.open_dataset", fail)
+    monkeypatch.setattr("aninfonce_jax.builders.images.open_dataset", fail)
     model = an.load(image_runs[0])
     images = [random_image(20, 30), random_image(16, 16), random_image(64, 40)]
     embeddings = model.transform(images)

@@ -9,7 +9,7 @@ from aninfonce_jax.models.encoder import as_encoder
 from aninfonce_jax.objectives.contrastive import AnInfoNCE, InfoNCE
 from aninfonce_jax.objectives.diet import Diet
 from aninfonce_jax.objectives.ensemble import Ensemble
-from aninfonce_jax.objectives.objective import NeedsError
+from aninfonce_jax.objectives.objective import NeedsError, Objective
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.ensemble import EnsembleSource
 from aninfonce_jax.sources.source import Latents, Source
@@ -128,3 +128,9 @@ def test_an_ensemble_whose_members_ask_for_nothing_stays_as_it_is():
     ensemble = Ensemble((AnInfoNCE(), InfoNCE()))
     source = EnsembleSource(Counted(None), [Counted(None)] * 2)
     assert ensemble.for_run(source, as_encoder(nn.Dense(DIM))) is ensemble
+
+
+def test_nothing_that_an_objective_may_tell_is_left_out():
+    """Also what an objective will be asked tomorrow: without it, the default would answer."""
+    protocol = {name for name in vars(Objective) if not name.startswith("_")} | {"__call__"}
+    assert not protocol - set(vars(Ensemble))

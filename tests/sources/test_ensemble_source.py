@@ -6,8 +6,11 @@ import pytest
 from aninfonce_jax.dgp import conditionals, marginals
 from aninfonce_jax.dgp.spaces import Real
 from aninfonce_jax.dgp.stream import LatentProcess
+from aninfonce_jax.placement import Rows
+from aninfonce_jax.sources import pairs as pairs_lib
 from aninfonce_jax.sources.ensemble import EnsembleSource
 from aninfonce_jax.sources.process import ProcessSource
+from aninfonce_jax.sources.source import Known, Latents, Source
 
 KEY = jax.random.key(0)
 FIRST, SECOND = [400.0, 4.0, 4.0], [4.0, 4.0, 400.0]
@@ -51,3 +54,73 @@ def test_members_of_unequal_dimension_are_refused():
         EnsembleSource(members[0], members)
     with pytest.raises(ValueError, match="at least one member"):
         EnsembleSource(members[0], [])
+
+
+PROTOCOL = sorted(name for name in vars(Source) if not name.startswith("_"))
+# What the ensemble alone can say.
+ITS_OWN = {"of_members"}
+ARGUMENTS = {
+    "fed": (8,),
+    "held_out": (8,),
+    "with_held_out": (4,),
+    "at_hand": (4,),
+    "preview": (KEY, 2),
+    "samples": (KEY, 2),
+    "pairs": (KEY, None, 8),
+}
+
+
+class Told(ProcessSource):
+    """Writes down what it is asked."""
+
+    def __getattribute__(self, name):
+        if name in PROTOCOL:
+            object.__getattribute__(self, "__dict__").setdefault("asked", []).append(name)
+        return object.__getattribute__(self, name)
+
+
+@pytest.mark.parametrize("name", [name for name in PROTOCOL if name not in ITS_OWN])
+def test_nothing_that_a_source_may_tell_is_left_out(name):
+    """Also what a source will be asked tomorrow: without it here, the default would answer."""
+    assert name in vars(EnsembleSource), f"EnsembleSource answers {name} by the default of Source"
+    told = [Told(process(FIRST).process), Told(process(SECOND).process)]
+    source = EnsembleSource(told[0], told)
+    for own in told:
+        own.__dict__["asked"] = []
+    found = getattr(source, name)
+    if name == "open_feed":
+        with pytest.raises(RuntimeError):
+            found(None, seed=0, step=0)
+    elif callable(found):
+        found(*ARGUMENTS.get(name, ()))
+    assert name in told[0].__dict__["asked"]
+
+
+def test_pairs_of_an_ensemble_of_arrays_are_set_aside():
+    rows = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    plain = pairs_lib.augmented(rows, lambda key, x: x)
+    noisy = pairs_lib.augmented(rows, lambda key, x: x + jax.random.normal(key, x.shape))
+    source = EnsembleSource(plain, [plain, noisy])
+    np.testing.assert_array_equal(source.at_hand(8)[0], rows)
+    assert source.held_out(8) is None
+    apart = source.with_held_out(8)
+    assert (source.pair_count, apart.pair_count, apart.held_out(8).pair_count) == (40, 32, 8)
+    assert apart.whole is apart.members[0]
+    assert apart.fingerprint() == apart.whole.fingerprint() != source.fingerprint()
+    fed = next(apart.held_out(8).open_feed(Rows(8), seed=0, step=0))
+    first, second = apart.held_out(8).pairs(KEY, fed, 8).members
+    seen = {tuple(row) for row in np.asarray(first.view1)}
+    assert len(seen) == 8
+    assert np.abs(second.view1 - first.view1).max() > 0.1
+
+
+def test_anchors_that_are_drawn_in_another_way_are_kept():
+    class Shifted(ProcessSource):
+        @property
+        def known(self):
+            latents = super().known.latents
+            return Known(latents=Latents(latents.draw, latents.concentration, draw_shifted=max))
+
+    members = [Shifted(process(values).process) for values in (FIRST, SECOND)]
+    assert EnsembleSource(members[0], members).known.latents.draw_shifted is max
+    assert EnsembleSource(members[0], members[:1]).known.latents.draw_shifted is max

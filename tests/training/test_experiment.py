@@ -186,11 +186,44 @@ def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):
         ({"microbatches": 0}, "^microbatches must be at least 1, got 0"),
         ({"ema_decay": 2.0}, "^ema_decay must be below 1, got 2.0"),
         ({"seed": 1.5}, "^seed must be of type int, got 1.5 of type float"),
+        ({"patience": -1}, "^patience must be at least 0, got -1"),
+        ({"hang_timeout": -1}, "^hang_timeout must be at least 0, got -1"),
+        ({"name": "a\nb"}, "^name must be text without control characters"),
+        ({"evaluation": an.EvalConfig(every=0)}, "^evaluation.every must be at least 1, got 0"),
+        ({"evaluation": an.EvalConfig(batch_size=2.5)}, "^evaluation.batch_size must be of type"),
+        (
+            {"evaluation": an.EvalConfig(readout_context="clear")},
+            "^evaluation.readout_context must be one of 'clean', 'augmented'; got 'clear'",
+        ),
+        ({"evaluation": {"every": 5}}, "^evaluation must be of type EvalConfig, got {'every': 5}"),
+        ({"evaluation": an.EvalConfig(views=9)}, "^evaluation.views=9 has no use with a source"),
+        ({"checkpoint": an.CheckpointConfig(keep=0)}, "^checkpoint.keep must be at least 1, got 0"),
+        ({"checkpoint": 5}, "^checkpoint must be of type CheckpointConfig, got 5"),
+        ({"log": an.LogConfig(every=-1)}, "^log.every must be at least 1, got -1"),
+        ({"log": an.LogConfig(tensorboard=1)}, "^log.tensorboard must be of type bool, got 1"),
     ],
 )
 def test_numbers_have_the_ranges_that_a_config_has(changes, said):
     with pytest.raises(an.ConfigError, match=said):
         make_experiment(**changes)
+
+
+def test_too_few_samples_for_the_factors_are_refused(small_config):
+    built = build_experiment(small_config())
+    factors = built.source.known.latents.dim
+    assert factors == built.config.source.dim
+    changes = {"config": None, "evaluation": an.EvalConfig(samples=8 * factors - 1)}
+    with pytest.raises(an.ConfigError, match=f"^evaluation.samples=.* to score {factors} factors"):
+        dataclasses.replace(built, **changes)
+
+
+def test_numbers_of_numpy_are_taken_as_plain_ones():
+    given = make_experiment(
+        steps=np.int64(20), ema_decay=np.float32(0.5), log=an.LogConfig(every=np.int32(5))
+    )
+    assert [type(x) for x in (given.steps, given.ema_decay, given.log.every)] == [int, float, int]
+    plain = make_experiment(steps=20, ema_decay=0.5, log=an.LogConfig(every=5))
+    assert given.fingerprint == plain.fingerprint
 
 
 def test_another_experiment_is_refused_with_the_difference(whole):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.diagnosis.findings import Diagnosis
 
 
-def run(workdir: str, pairs: tuple[str, str] | None, overrides: Mapping[str, Any]) -> int:
+def diagnose(workdir: str, pairs: tuple[str, str] | None, overrides: Mapping[str, Any]) -> int:
     """Diagnoses what the folders hold, prints it and writes a page into each.
 
     Args:

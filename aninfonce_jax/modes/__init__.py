@@ -1,0 +1,1 @@
+"""What each `--mode` of the command does: one module each."""
