@@ -277,6 +277,11 @@ def local_count() -> int:
     return jax.local_device_count()
 
 
+def local_platform() -> str:
+    """Returns what kind of devices this process has: "cpu", "gpu" or "tpu"."""
+    return jax.default_backend()
+
+
 @functools.cache
 def _identity(sharding: Sharding) -> Any:
     return jax.jit(lambda x: x, out_shardings=sharding)
