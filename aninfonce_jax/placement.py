@@ -140,15 +140,19 @@ class Placement:
         return dataclasses.replace(placement, peers=of_runtime())
 
     @classmethod
-    def of_topology(cls, name: str, platform: str = "tpu", **options: Any) -> Self:
+    def of_topology(
+        cls, name: str, platform: str = "tpu", *, slices: int = 1, **options: Any
+    ) -> Self:
         """Returns an abstract placement, such as "v5e:4x4", to compile for.
 
         Args:
           name: the topology, as the platform's compiler calls it.
           platform: "tpu", or another one whose compiler is installed.
+          slices: into how many parts its devices fall; see `over`.
           **options: what else `jax.experimental.topologies.get_topology_desc` takes.
         """
-        return cls.over(topologies.get_topology_desc(name, platform, **options).devices)
+        devices = topologies.get_topology_desc(name, platform, **options).devices
+        return cls.over(devices, slices=slices)
 
     @property
     def size(self) -> int:

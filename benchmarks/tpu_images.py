@@ -15,7 +15,12 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.build import build_shapes
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.forecast.chips import parse_topologies
-from aninfonce_jax.forecast.compiler import check_compilers, compile_step, placement_of
+from aninfonce_jax.forecast.compiler import (
+    check_compilers,
+    compile_loss,
+    compile_step,
+    placement_of,
+)
 from aninfonce_jax.forecast.forecast import forecast
 from aninfonce_jax.forecast.lines import lines
 from aninfonce_jax.report.quantities import duration, size
@@ -33,8 +38,13 @@ def main() -> None:
     (config,) = runs.runs.values()
     (topology,) = parse_topologies(arguments.topology)
     check_compilers([topology])
-    step = compile_step(build_shapes(config), topology, placement_of(topology))
-    for line in lines(forecast(config.name, config, topology, lambda *_: step, compiles=0)):
+    experiment, placement = build_shapes(config), placement_of(topology, config.train.slices)
+    step = compile_step(experiment, topology, placement)
+    loss = compile_loss(experiment, topology, placement)
+    found = forecast(
+        config.name, config, topology, lambda *_: step, lambda *_: loss, compiles=0
+    )
+    for line in lines(found):
         print(line)
     if step.traffic is None:  # it does not fit
         return
