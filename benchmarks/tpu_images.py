@@ -41,9 +41,7 @@ def main() -> None:
     experiment, placement = build_shapes(config), placement_of(topology, config.train.slices)
     step = compile_step(experiment, topology, placement)
     loss = compile_loss(experiment, topology, placement)
-    found = forecast(
-        config.name, config, topology, lambda *_: step, lambda *_: loss, compiles=0
-    )
+    found = forecast(config.name, config, topology, lambda *_: step, lambda *_: loss, compiles=0)
     for line in lines(found):
         print(line)
     if step.traffic is None:  # it does not fit

@@ -339,9 +339,7 @@ def _describe_remedy(way: Remedy, step: CompiledStep) -> dict[str, Any]:
         "step_seconds": None if bounds is None else bounds.seconds,
         "chips": way.topology.chips,
         "chip_seconds": None if bounds is None else bounds.seconds * way.topology.chips,
-        "sent": None
-        if collectives is None
-        else sum(sum(sent(one)) for one in collectives),
+        "sent": None if collectives is None else sum(sum(sent(one)) for one in collectives),
     }
 
 

@@ -128,8 +128,7 @@ def read_traffic(text: str, mesh: Mapping[str, int], per_node: int = 0) -> Traff
                 found[key][1] += times * _put_out(instruction, kind)
         seen.add(name)
     collectives = [
-        Collective(kind, count, size, *others)
-        for (kind, *others), (count, size) in found.items()
+        Collective(kind, count, size, *others) for (kind, *others), (count, size) in found.items()
     ]
     return Traffic(
         memory=memory,
@@ -329,9 +328,7 @@ def _put_out(instruction: _Instruction, kind: str) -> int:
 _Kind = tuple[str, tuple[str, ...], int, int, bool]
 
 
-def _kind(
-    kind: str, instruction: _Instruction, mesh: Mapping[str, int], per_node: int
-) -> _Kind:
+def _kind(kind: str, instruction: _Instruction, mesh: Mapping[str, int], per_node: int) -> _Kind:
     devices = math.prod(mesh.values())
     hops = re.search(r"source_target_pairs=\{(.*?)\}\}", instruction.rest)
     if hops:
@@ -339,9 +336,7 @@ def _kind(
     else:
         groups = _groups(instruction.rest, devices)
     places = np.unravel_index(groups, tuple(mesh.values()))
-    axes = [
-        name for name, at in zip(mesh, places, strict=True) if bool(np.any(at != at[:, :1]))
-    ]
+    axes = [name for name, at in zip(mesh, places, strict=True) if bool(np.any(at != at[:, :1]))]
     nodes = max(len(set(group // (per_node or devices))) for group in groups)
     group = devices if hops else groups.shape[1]
     return kind, tuple(axes), group, nodes, _is_async(instruction)

@@ -71,9 +71,7 @@ def _work(found: Mapping[str, Any]) -> Iterator[str]:
     for one in found["collectives"][:6]:
         how = "asynchronous" if one["is_async"] else "blocking"
         among = group(one["axes"], one["group"])
-        yield (
-            f"    {one['count']} {one['kind']} over {among}, {size(one['bytes'])}, {how}"
-        )
+        yield (f"    {one['count']} {one['kind']} over {among}, {size(one['bytes'])}, {how}")
     if len(found["collectives"]) > 6:
         yield f"    and {len(found['collectives']) - 6} smaller kinds"
     yield f"  bound by {_BOUND_BY[bounds['by']]}"

@@ -43,9 +43,7 @@ class Compiler:
             memory=400 * GIB,
             memory_once=200 * GIB,
             collectives=(
-                Collective(
-                    "all-reduce", 3, GIB, ("data",), topology.size, nodes, is_async=False
-                ),
+                Collective("all-reduce", 3, GIB, ("data",), topology.size, nodes, is_async=False),
             ),
             kernels=0,
             open_loops=2,

@@ -66,6 +66,8 @@ def test_a_group_of_one_device_per_node_uses_the_network_alone():
 
 
 def test_a_slow_network_bounds_what_fast_links_do_not():
-    bounds = find_bounds(topology("a100:8x8"), {}, 0, [gathering(10e9, 64, "collective-permute", nodes=2)])
+    bounds = find_bounds(
+        topology("a100:8x8"), {}, 0, [gathering(10e9, 64, "collective-permute", nodes=2)]
+    )
     assert bounds.by == "network"
     assert bounds.network == pytest.approx(10e9 / 25e9)
