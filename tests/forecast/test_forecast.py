@@ -94,7 +94,8 @@ def test_a_run_that_fits():
     for words in (
         "mine on v5e:4x4 (16 × TPU v5e, 4 hosts), batch 4,096",
         "fits: 2.25 GiB of 15.75 GiB that a program can have, per device",
-        "parameters 1 GiB; optimiser 1 GiB; batch 0 bytes; loss 64 MiB; activations and the rest 192 MiB",
+        "parameters 1 GiB; optimiser 1 GiB; batch 0 bytes; loss 64 MiB; "
+        "activations and the rest 192 MiB",
         "3 all-reduce over data (16 devices), 1 GiB, blocking",
         "bound by HBM",
         "a call to the devices takes 50 steps; numbers are those of one",
