@@ -200,7 +200,7 @@ def compile_loss(experiment: Experiment, topology: Topology, placement: Placemen
       CompileError: the compiler failed for another reason than memory.
     """
     try:
-        analysis = lower_loss(experiment, placement).compile().memory_analysis()
+        analysis: Any = lower_loss(experiment, placement).compile().memory_analysis()
     except jax.errors.JaxRuntimeError as error:
         memory = exhausted(str(error), (0, 0, 0), topology.chip.usable)
         if memory is None:

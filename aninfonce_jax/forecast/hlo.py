@@ -128,7 +128,8 @@ def read_traffic(text: str, mesh: Mapping[str, int], per_node: int = 0) -> Traff
                 found[key][1] += times * _put_out(instruction, kind)
         seen.add(name)
     collectives = [
-        Collective(kind, count, size, *others) for (kind, *others), (count, size) in found.items()
+        Collective(kind, count, size, axes, group, nodes, is_async)
+        for (kind, axes, group, nodes, is_async), (count, size) in found.items()
     ]
     return Traffic(
         memory=memory,
