@@ -140,15 +140,19 @@ class Placement:
         return dataclasses.replace(placement, peers=of_runtime())
 
     @classmethod
-    def of_topology(cls, name: str, platform: str = "tpu", **options: Any) -> Self:
+    def of_topology(
+        cls, name: str, platform: str = "tpu", *, slices: int = 1, **options: Any
+    ) -> Self:
         """Returns an abstract placement, such as "v5e:4x4", to compile for.
 
         Args:
           name: the topology, as the platform's compiler calls it.
           platform: "tpu", or another one whose compiler is installed.
+          slices: into how many parts its devices fall; see `over`.
           **options: what else `jax.experimental.topologies.get_topology_desc` takes.
         """
-        return cls.over(topologies.get_topology_desc(name, platform, **options).devices)
+        devices = topologies.get_topology_desc(name, platform, **options).devices
+        return cls.over(devices, slices=slices)
 
     @property
     def size(self) -> int:
@@ -275,6 +279,11 @@ def in_slices(devices: Sequence[Any], slices: int) -> list[list[Any]]:
 def local_count() -> int:
     """Returns how many devices this process has."""
     return jax.local_device_count()
+
+
+def local_platform() -> str:
+    """Returns what kind of devices this process has: "cpu", "gpu" or "tpu"."""
+    return jax.default_backend()
 
 
 @functools.cache

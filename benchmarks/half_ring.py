@@ -193,7 +193,7 @@ def main() -> None:
             f"{function.__name__:9} {tile_products(function, mesh.size)} tile products, "
             f"{estimated_cycles(text) / 1e6:.1f} M cycles, peak {peak / 2**20:.1f} MiB"
         )
-        for one in hlo.read_traffic(text, mesh.size).collectives:
+        for one in hlo.read_traffic(text, mesh.shape).collectives:
             print(
                 f"          {one.count} {one.kind}, {one.bytes / 2**20:.1f} MiB, "
                 f"{'asynchronous' if one.is_async else 'blocking'}"

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.config.values import shown
+from aninfonce_jax.distributed.platforms import TPU_FILES, has_file
 
 # Seconds that processes wait for each other at the start, as jax does.
 INITIALIZATION_TIMEOUT = 300
@@ -23,8 +24,6 @@ HEARTBEAT_TIMEOUT = 100
 _FIRST_PORT, _PORTS = 61440, 4096
 _SLURM = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_PROCID")
 _TPU_PORT = 8482
-# Device files of TPU chips: the older driver's, and the newer one's.
-_TPU_FILES = ("accel[0-9]*", "vfio/[0-9]*")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +225,7 @@ def _tpu_workers(environ: Mapping[str, str]) -> Cluster | None:
 def _tpu_machine(environ: Mapping[str, str]) -> Cluster | None:
     """A Cloud TPU machine whose hosts only its metadata server knows: perhaps one, jax asks."""
     hosts = environ.get("TPU_PROCESS_ADDRESSES", environ.get("TPU_WORKER_HOSTNAMES"))
-    has_chips = any(next(Path("/dev").glob(pattern), None) for pattern in _TPU_FILES)
+    has_chips = has_file(Path("/dev"), TPU_FILES)
     if hosts is not None or "TPU_SKIP_MDS_QUERY" in environ or not _asks_for_tpu(environ):
         return None
     if not has_chips or importlib.util.find_spec("libtpu") is None:

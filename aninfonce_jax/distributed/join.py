@@ -21,7 +21,9 @@ from aninfonce_jax.cli import (
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.distributed.cluster import LEFT_TO_JAX, Cluster
 from aninfonce_jax.distributed.cpu_threads import provide_threads
+from aninfonce_jax.distributed.equal import require_equal
 from aninfonce_jax.distributed.peers import ALONE, PeerError, Peers, exit_code_of, of_runtime
+from aninfonce_jax.distributed.platforms import expected_platform
 from aninfonce_jax.distributed.roll_call import MissingError, call_roll
 from aninfonce_jax.distributed.watch import leave_at_once
 
@@ -41,7 +43,7 @@ def run_together(cluster: Cluster, run: Callable[[Peers], int]) -> int:
     """
     try:
         peers = join(cluster)
-    except MissingError as error:
+    except (MissingError, PeerError) as error:
         return complain(error, EXIT_PEER_LOST)
     except ConfigError as error:
         return complain(error, EXIT_USAGE)
@@ -101,6 +103,7 @@ def join(cluster: Cluster) -> Peers:
 
     Raises:
       MissingError: some did not come in time.
+      PeerError: process 0 went away at once.
       ConfigError: they do not fit together, can't be found, or the port can't be used.
     """
     import jax
@@ -140,12 +143,23 @@ def join(cluster: Cluster) -> Peers:
         # The runtime has put a handler of its own in the place of ours.
         stop_at_once()
         provide_threads()
+        _require_one_platform()
         if jax.process_count() == 1:
             return ALONE
     introduce(jax.process_index(), jax.process_count())
     peers = of_runtime()
     peers.heartbeat_timeout = cluster.heartbeat_timeout
     return peers
+
+
+def _require_one_platform() -> None:
+    """Raises ConfigError, in every process, if they would not all take devices of one kind."""
+    from aninfonce_jax.compat import place_among_processes
+    from aninfonce_jax.distributed.store import RuntimeStore
+
+    peers = Peers(*place_among_processes(), RuntimeStore(), prefix="aninfonce_jax/platforms/")
+    values = {"the platform of its devices": expected_platform(os.environ)}
+    require_equal(peers, "platforms", values)
 
 
 @contextlib.contextmanager

@@ -47,6 +47,7 @@ class Peers:
       processes: how many there are.
       store: what they share; not needed by a single one.
       heartbeat_timeout: seconds without a sign of life until a process is lost.
+      prefix: of the names in the store, which keeps apart what several of these exchange.
     """
 
     def __init__(
@@ -56,11 +57,13 @@ class Peers:
         store: Store | None = None,
         *,
         heartbeat_timeout: float = HEARTBEAT_TIMEOUT,
+        prefix: str = _PREFIX,
     ) -> None:
         self.process = process
         self.processes = processes
         self.heartbeat_timeout = heartbeat_timeout
         self._store = store
+        self._prefix = prefix
         self._rounds = 0
         self._watches = 0
         self._watch: Watch | None = None
@@ -122,7 +125,7 @@ class Peers:
                 values.append(theirs)
             # What all have passed is not needed any more.
             self._remove(f"{self._round()}values/")
-            self._remove(f"{_PREFIX}{self._rounds - 1}/verdict")
+            self._remove(f"{self._prefix}{self._rounds - 1}/verdict")
             return self._publish(judge(values))
 
     def any(self, what: str, value: bool) -> bool:
@@ -134,7 +137,7 @@ class Peers:
         self.decide(what, None, lambda _: None)
 
     def _round(self) -> str:
-        return f"{_PREFIX}{self._rounds}/"
+        return f"{self._prefix}{self._rounds}/"
 
     def _publish(self, result: T) -> T:
         text = json.dumps(result)
@@ -189,7 +192,7 @@ class Peers:
         self._watches += 1
         watch = Watch(
             self._store,
-            f"{_PREFIX}watch/{self._watches}/",
+            f"{self._prefix}watch/{self._watches}/",
             self.process,
             self.processes,
             heartbeat_timeout=self.heartbeat_timeout,

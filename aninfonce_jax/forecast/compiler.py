@@ -13,6 +13,7 @@ from aninfonce_jax.forecast.arithmetic import Flops, count_flops
 from aninfonce_jax.forecast.chips import EXAMPLES, Topology
 from aninfonce_jax.forecast.gpu_targets import target_text
 from aninfonce_jax.forecast.hlo import Traffic, read_traffic
+from aninfonce_jax.forecast.loss import lower_loss
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.step import trace_train_step
@@ -40,7 +41,7 @@ class Memory:
       parameters: those that are trained, their average, and the state of norms.
       optimizer: what the optimiser keeps between steps.
       batch: what the host feeds for a step.
-      rest: activations, the loss, gradients, and the program itself; None where the compiler
+      rest: the loss, activations, gradients, and the program itself; None where the compiler
         gave up before it knew.
       total: all of it; where the compiler gave up, what it had come to.
       usable: what there is.
@@ -121,20 +122,25 @@ def _has_assembler() -> bool:
     return any(map(_found, ("nvidia.cuda_nvcc", "nvidia.cu13", "nvidia.cu12")))
 
 
-def placement_of(topology: Topology) -> Placement:
+def placement_of(topology: Topology, slices: int = 1) -> Placement:
     """Returns the abstract placement of a topology.
 
+    Args:
+      topology: the machine.
+      slices: as `train.slices` of a config has them.
+
     Raises:
-      ConfigError: the compiler does not know such a topology.
+      ConfigError: the compiler does not know such a topology, or slices do not divide it.
     """
     chip = topology.chip
     try:
         if chip.platform == "tpu":
-            return Placement.of_topology(topology.name)
+            return Placement.of_topology(topology.name, slices=slices)
         nodes = topology.size // topology.per_node
         return Placement.of_topology(
             topology.name,
             "cuda",
+            slices=slices,
             target_config=target_text(chip.name),
             topology=f"1x{nodes}x{topology.per_node}",
         )
@@ -175,12 +181,35 @@ def compile_step(experiment: Experiment, topology: Topology, placement: Placemen
     return CompiledStep(
         memory=Memory(*known, rest=total - sum(known), total=total, usable=topology.chip.usable),
         flops=flops,
-        traffic=read_traffic(compiled.as_text(), topology.size),
+        traffic=read_traffic(compiled.as_text(), placement.mesh.shape, topology.per_node),
         compiler_flops=cost.get("flops"),
         compiler_bytes=cost.get("bytes accessed"),
         seconds=seconds,
         dispatch_steps=experiment.dispatch_steps,
     )
+
+
+def compile_loss(experiment: Experiment, topology: Topology, placement: Placement) -> int:
+    """Returns the bytes that the loss of a step takes on a chip beside embeddings and pairs.
+
+    It is compiled by itself, with its gradient, for embeddings of the step's shapes that lie as
+    the step's do: scores and their like, and the gradients that it hands back. Where it does not
+    fit by itself, what the compiler had come to.
+
+    Raises:
+      CompileError: the compiler failed for another reason than memory.
+    """
+    try:
+        analysis: Any = lower_loss(experiment, placement).compile().memory_analysis()
+    except jax.errors.JaxRuntimeError as error:
+        memory = exhausted(str(error), (0, 0, 0), topology.chip.usable)
+        if memory is None:
+            raise CompileError(
+                f"{topology.name}: the compiler failed on the loss: {_first_line(error)}"
+            ) from error
+        return memory.total
+    given = analysis.argument_size_in_bytes + analysis.generated_code_size_in_bytes
+    return _total(analysis) - int(given)
 
 
 def _total(analysis: Any) -> int:

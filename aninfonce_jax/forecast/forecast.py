@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from aninfonce_jax import config as config_lib
-from aninfonce_jax.config.schema import Config
+from aninfonce_jax.config.schema import Config, ConfigError
 from aninfonce_jax.forecast.chips import Topology
-from aninfonce_jax.forecast.compiler import CompiledStep
+from aninfonce_jax.forecast.compiler import CompiledStep, Memory
 from aninfonce_jax.forecast.roofline import EFFICIENCY, Bounds, find_bounds, sent
 from aninfonce_jax.forecast.search import (
     MOST_TIMES,
@@ -34,6 +34,8 @@ EXAMPLES = {"mnist": 60_000, "cifar10": 50_000, "imagenet": 1_281_167, "imagenet
 
 # Compiles a config's step for a topology.
 Compile = Callable[[Config, Topology], CompiledStep]
+# Compiles its loss alone, and returns the bytes that it takes on a device.
+CompileLoss = Callable[[Config, Topology], int]
 Say = Callable[[str], None]
 
 
@@ -42,6 +44,7 @@ def forecast(
     config: Config,
     topology: Topology,
     compile_for: Compile,
+    compile_loss_for: CompileLoss,
     *,
     compiles: int | None = None,
     say: Say = lambda line: None,
@@ -53,6 +56,7 @@ def forecast(
       config: of the run.
       topology: where it would run.
       compile_for: compiles a step.
+      compile_loss_for: compiles a loss.
       compiles: how many more to compile, to search the largest batch or what makes it fit;
         None: as many as `PATIENCE` allows.
       say: shows a line of progress.
@@ -60,6 +64,7 @@ def forecast(
     check_divides(config, topology)
     say(f"{topology.name}: compiling the step of {name}")
     step = compile_for(config, topology)
+    loss = compile_loss_for(config, topology)
     bounds = bounds_of(step, topology)
     found: dict[str, Any] = {
         "run": name,
@@ -67,13 +72,13 @@ def forecast(
         "batch_size": config.train.batch_size,
         "steps": config.train.steps,
         "fits": step.memory.fits,
-        "memory": dataclasses.asdict(step.memory),
+        "memory": _split(step.memory, loss),
         "compile_seconds": step.seconds,
         "dispatch_steps": step.dispatch_steps,
         **_work(step, topology, bounds),
         **_times(config, topology, bounds),
         "remedies": [],
-        "notes": notes(step, topology),
+        "notes": [*notes(step, topology), *_ignored(config, topology)],
     }
     more, why = _allowance(step.seconds, compiles, is_needed=not step.memory.fits)
     if step.memory.fits:
@@ -89,8 +94,49 @@ def forecast(
 
 def check_divides(config: Config, topology: Topology) -> None:
     """Raises ConfigError unless the batch can be split over the topology's devices."""
-    anywhere = dataclasses.replace(config.train, devices=0)
-    config_lib.check_devices(dataclasses.replace(config, train=anywhere), topology.size, 1)
+    batch, parts = config.train.batch_size, config.train.microbatches
+    if batch % topology.size:
+        raise ConfigError(
+            f"train.batch_size={batch} can't be divided over the {topology.size} devices of "
+            f"--topology={topology.name}; choose a multiple of {topology.size}, or another topology"
+        )
+    if batch // topology.size % parts:
+        raise ConfigError(
+            f"train.microbatches={parts} can't divide the {batch // topology.size} pairs of each "
+            f"device of --topology={topology.name}; choose a divisor, or another train.batch_size"
+        )
+
+
+def _ignored(config: Config, topology: Topology) -> list[str]:
+    """Returns what a config asks for that a topology overrules."""
+    devices = config.train.devices
+    if devices in (0, topology.size):
+        return []
+    return [
+        f"train.devices={devices} is for the machine at hand and counts for nothing here: these "
+        f"are all {topology.size} devices of {topology.name}"
+    ]
+
+
+def _split(memory: Memory, loss: int) -> dict[str, Any]:
+    """Returns the parts of a chip's memory; those that the compiler did not come to are None.
+
+    Args:
+      memory: of the step.
+      loss: what the loss takes when it is compiled by itself.
+    """
+    if memory.rest is not None:
+        # By itself it may be laid out in another way; the parts are to add up.
+        loss = min(loss, memory.rest)
+    return {
+        "parameters": memory.parameters,
+        "optimizer": memory.optimizer,
+        "batch": memory.batch,
+        "loss": loss,
+        "activations": None if memory.rest is None else memory.rest - loss,
+        "total": memory.total,
+        "usable": memory.usable,
+    }
 
 
 def bounds_of(step: CompiledStep, topology: Topology) -> Bounds | None:
@@ -129,7 +175,7 @@ def _work(step: CompiledStep, topology: Topology, bounds: Bounds | None) -> dict
         "moved_in_hbm": None if traffic is None else traffic.memory,
         "kernels": None if traffic is None else traffic.kernels,
         "collectives": [
-            {**dataclasses.asdict(one), "sent": sum(sent(one, topology))}
+            {**dataclasses.asdict(one), "sent": sum(sent(one))}
             for one in (() if traffic is None else traffic.collectives)
         ],
         "bounds": None if bounds is None else {**bounds.parts, "by": bounds.by},
@@ -288,14 +334,12 @@ def _describe_remedy(way: Remedy, step: CompiledStep) -> dict[str, Any]:
         "what": way.what,
         "price": way.price,
         "fits": step.memory.fits,
-        "memory": dataclasses.asdict(step.memory),
+        "memory": {"total": step.memory.total, "usable": step.memory.usable},
         "flops": sum(step.flops.values()),
         "step_seconds": None if bounds is None else bounds.seconds,
         "chips": way.topology.chips,
         "chip_seconds": None if bounds is None else bounds.seconds * way.topology.chips,
-        "sent": None
-        if collectives is None
-        else sum(sum(sent(one, way.topology)) for one in collectives),
+        "sent": None if collectives is None else sum(sum(sent(one)) for one in collectives),
     }
 
 

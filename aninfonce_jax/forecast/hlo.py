@@ -12,6 +12,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
+import numpy as np
+
 _COLLECTIVES = (
     "all-reduce",
     "all-gather",
@@ -31,6 +33,10 @@ _ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)[a-z0-9]*)\[([\d,]*)\](?:\{([^{}]*)\})?
 _CALLED = re.compile(r"(calls|body|condition|to_apply|branch_computations|called_computations|"
                      r"true_computation|false_computation)=(\{[^}]*\}|%?[\w.-]+)")  # fmt: skip
 _TRIPS = re.compile(r'"?known_trip_count"?:\{"?n"?:"?(\d+)"?\}')
+# Groups of devices: [groups,members]<=[sides]T(order of the sides), {{0,1},{2,3}}, {0,1}.
+_IOTA = re.compile(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_LIST = re.compile(r"\{([\d,]+)\}")
+_PAIR = re.compile(r"\{(\d+),(\d+)\}")
 _MESH_SIZES = re.compile(r"'([\w.]+)'=(\d+)")
 # Bits of dtypes whose name does not end in them.
 _BITS = {"pred": 8, "f8": 8}
@@ -44,14 +50,18 @@ class Collective:
       kind: such as "all-reduce".
       count: how often in a step.
       bytes: what it puts out on one chip, all of its runs together.
+      axes: of the mesh that it goes along, by name.
       group: how many chips take part in each.
+      nodes: how many nodes it joins; where chips only hand something on, those of one hop.
       is_async: whether the program goes on meanwhile.
     """
 
     kind: str
     count: int
     bytes: int
+    axes: tuple[str, ...]
     group: int
+    nodes: int
     is_async: bool
 
 
@@ -62,7 +72,7 @@ class Traffic:
     Attributes:
       memory: bytes that go into and out of operations, in HBM.
       memory_once: the same with every loop's body counted once, as compilers do.
-      collectives: by kind, group and whether they are asynchronous; the largest first.
+      collectives: by kind, axes, group and whether they are asynchronous; the largest first.
       kernels: Pallas calls, as the program lists them.
       open_loops: loops whose length is not known.
     """
@@ -92,17 +102,18 @@ class _Instruction:
 _Computation = dict[str, _Instruction]
 
 
-def read_traffic(text: str, devices: int) -> Traffic:
+def read_traffic(text: str, mesh: Mapping[str, int], per_node: int = 0) -> Traffic:
     """Returns what a program moves.
 
     Args:
       text: of the compiled and scheduled program, HLO.
-      devices: how many run it.
+      mesh: of the devices that run it: the sizes of its axes by name, in their order.
+      per_node: how many devices, one after the other, are a node; 0: all.
     """
     computations, entry = _parse(text)
     memory = memory_once = open_loops = 0
     seen: set[str] = set()
-    found: dict[tuple[str, int, bool], list[int]] = collections.defaultdict(lambda: [0, 0])
+    found: dict[_Kind, list[int]] = collections.defaultdict(lambda: [0, 0])
     for name, times, is_open in _runs(computations, entry):
         open_loops += is_open
         computation = computations[name]
@@ -112,13 +123,13 @@ def read_traffic(text: str, devices: int) -> Traffic:
             memory_once += size if name not in seen else 0
             kind = _collective(instruction)
             if kind:
-                key = (kind, _group_size(instruction.rest, devices), _is_async(instruction))
+                key = _kind(kind, instruction, mesh, per_node)
                 found[key][0] += times
                 found[key][1] += times * _put_out(instruction, kind)
         seen.add(name)
     collectives = [
-        Collective(kind, count, size, group, is_async)
-        for (kind, group, is_async), (count, size) in found.items()
+        Collective(kind, count, size, axes, group, nodes, is_async)
+        for (kind, axes, group, nodes, is_async), (count, size) in found.items()
     ]
     return Traffic(
         memory=memory,
@@ -314,14 +325,39 @@ def _put_out(instruction: _Instruction, kind: str) -> int:
     return sum(sizes)
 
 
-def _group_size(rest: str, devices: int) -> int:
-    """Returns how many chips a collective joins."""
+# What tells collectives apart: kind, axes, group, nodes, is_async, as in `Collective`.
+_Kind = tuple[str, tuple[str, ...], int, int, bool]
+
+
+def _kind(kind: str, instruction: _Instruction, mesh: Mapping[str, int], per_node: int) -> _Kind:
+    devices = math.prod(mesh.values())
+    hops = re.search(r"source_target_pairs=\{(.*?)\}\}", instruction.rest)
+    if hops:
+        groups = np.array([list(map(int, pair)) for pair in _PAIR.findall(hops[0])])
+    else:
+        groups = _groups(instruction.rest, devices)
+    places = np.unravel_index(groups, tuple(mesh.values()))
+    axes = [name for name, at in zip(mesh, places, strict=True) if bool(np.any(at != at[:, :1]))]
+    nodes = max(len(set(group // (per_node or devices))) for group in groups)
+    group = devices if hops else groups.shape[1]
+    return kind, tuple(axes), group, nodes, _is_async(instruction)
+
+
+def _groups(rest: str, devices: int) -> np.ndarray:
+    """Returns which devices a collective joins, by their places in the mesh, [groups, members]."""
     if mesh := re.search(r"replica_groups=mesh\[([^\]]*)\] \{([^}]*)\}", rest):
-        sizes = dict(_MESH_SIZES.findall(mesh[1]))
-        axes = re.findall(r"'([\w.]+)'", mesh[2])
-        return math.prod(int(sizes[axis]) for axis in axes) if axes else devices
-    if iota := re.search(r"replica_groups=\[(\d+),(\d+)\]", rest):
-        return int(iota[2])
-    if listed := re.search(r"replica_groups=\{\{([\d,]*)\}", rest):
-        return len(listed[1].split(","))
-    return devices
+        sizes = [(name, int(size)) for name, size in _MESH_SIZES.findall(mesh[1])]
+        along = re.findall(r"'([\w.]+)'", mesh[2])
+        if along:
+            grid = np.arange(devices).reshape([size for _, size in sizes])
+            last = [[name for name, _ in sizes].index(name) for name in along]
+            members = math.prod(dict(sizes)[name] for name in along)
+            return np.moveaxis(grid, last, range(-len(last), 0)).reshape(-1, members)
+    elif iota := _IOTA.search(rest):
+        count, members = int(iota[1]), int(iota[2])
+        grid = np.arange(devices).reshape(list(map(int, iota[3].split(","))))
+        order = list(map(int, iota[4].split(","))) if iota[4] else None
+        return grid.transpose(order).reshape(count, members)
+    elif listed := re.search(r"replica_groups=\{(\{[\d,]+\}(,\{[\d,]+\})*)\}", rest):
+        return np.array([list(map(int, one.split(","))) for one in _LIST.findall(listed[1])])
+    return np.arange(devices)[None]

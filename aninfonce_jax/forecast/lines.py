@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from aninfonce_jax.report.quantities import count, duration, number, size
+from aninfonce_jax.report.quantities import count, duration, group, number, size
 
 _GIB = 2**30
 _BOUND_BY = {
@@ -39,8 +39,9 @@ def _machine(machine: Mapping[str, Any]) -> str:
 def _memory(found: Mapping[str, Any]) -> Iterator[str]:
     memory = found["memory"]
     room = f"of {size(memory['usable'])} that a program can have"
-    if memory["rest"] is None:
-        yield f"  does not fit: it takes at least {size(memory['total'])} {room}"
+    if memory["activations"] is None:
+        yield f"  does not fit: it takes at least {size(memory['total'])} {room}, per device"
+        yield f"    the loss by itself {size(memory['loss'])}"
         return
     verdict = "fits" if found["fits"] else "does not fit"
     yield f"  {verdict}: {size(memory['total'])} {room}, per device"
@@ -48,7 +49,8 @@ def _memory(found: Mapping[str, Any]) -> Iterator[str]:
         "parameters": memory["parameters"],
         "optimiser": memory["optimizer"],
         "batch": memory["batch"],
-        "activations, loss and the rest": memory["rest"],
+        "loss": memory["loss"],
+        "activations and the rest": memory["activations"],
     }
     yield "    " + "; ".join(f"{name} {size(value)}" for name, value in parts.items())
 
@@ -68,10 +70,8 @@ def _work(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"  sent: {size(total)}; {way} at peak"
     for one in found["collectives"][:6]:
         how = "asynchronous" if one["is_async"] else "blocking"
-        yield (
-            f"    {one['count']} {one['kind']} over {one['group']} devices, "
-            f"{size(one['bytes'])}, {how}"
-        )
+        among = group(one["axes"], one["group"])
+        yield (f"    {one['count']} {one['kind']} over {among}, {size(one['bytes'])}, {how}")
     if len(found["collectives"]) > 6:
         yield f"    and {len(found['collectives']) - 6} smaller kinds"
     yield f"  bound by {_BOUND_BY[bounds['by']]}"

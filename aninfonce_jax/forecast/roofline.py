@@ -75,7 +75,7 @@ def find_bounds(
     chip = topology.chip
     links = network = 0.0
     for one in collectives:
-        inside, outside = sent(one, topology)
+        inside, outside = sent(one)
         links += inside / chip.links
         network += outside / chip.network if outside else 0.0
     return Bounds(
@@ -86,7 +86,7 @@ def find_bounds(
     )
 
 
-def sent(one: Collective, topology: Topology) -> tuple[float, float]:
+def sent(one: Collective) -> tuple[float, float]:
     """Returns the bytes that a device sends for a collective: over links, and over the network.
 
     If a group spans nodes, each node sends over the network what a member of a group of as many
@@ -96,9 +96,10 @@ def sent(one: Collective, topology: Topology) -> tuple[float, float]:
     if one.group < 2:
         return 0.0, 0.0
     factor = _SENT[one.kind]
-    inside = factor(min(one.group, topology.per_node)) * one.bytes
-    nodes = one.group // topology.per_node
-    if nodes < 2:
-        return inside, 0.0
-    sharing = 1 if one.kind == "collective-permute" else topology.per_node
-    return inside, factor(nodes) * one.bytes / sharing
+    if one.kind == "collective-permute":
+        return factor(one.group) * one.bytes, factor(one.group) * one.bytes * (one.nodes > 1)
+    # In each node; a group that has one device there uses no links.
+    members = one.group // one.nodes
+    inside = factor(members) * one.bytes if members > 1 else 0.0
+    outside = factor(one.nodes) * one.bytes / members if one.nodes > 1 else 0.0
+    return inside, outside

@@ -11,11 +11,13 @@ from aninfonce_jax.forecast.chips import Topology
 from aninfonce_jax.forecast.compiler import (
     CompiledStep,
     check_compilers,
+    compile_loss,
     compile_step,
     placement_of,
 )
 from aninfonce_jax.forecast.forecast import check_divides, forecast, versions
 from aninfonce_jax.forecast.lines import lines
+from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 
 
@@ -47,7 +49,9 @@ def forecast_runs(
     found: list[dict[str, Any]] = []
     for topology in topologies:
         for name, config in runs.items():
-            one = forecast(name, config, topology, _compile, compiles=compiles, say=_say)
+            one = forecast(
+                name, config, topology, _compile, _compile_loss, compiles=compiles, say=_say
+            )
             for line in lines(one):
                 _say(line)
             found.append(one)
@@ -60,4 +64,12 @@ def _say(line: str) -> None:
 
 
 def _compile(config: Config, topology: Topology) -> CompiledStep:
-    return compile_step(build_shapes(config), topology, placement_of(topology))
+    return compile_step(build_shapes(config), topology, _place(config, topology))
+
+
+def _compile_loss(config: Config, topology: Topology) -> int:
+    return compile_loss(build_shapes(config), topology, _place(config, topology))
+
+
+def _place(config: Config, topology: Topology) -> Placement:
+    return placement_of(topology, config.train.slices)

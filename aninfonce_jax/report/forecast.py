@@ -16,7 +16,7 @@ from aninfonce_jax.files import write_bytes
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.report.figures import COLORS
 from aninfonce_jax.report.panels import STYLE, Chart, Key, overview_chart
-from aninfonce_jax.report.quantities import count, duration, number, size
+from aninfonce_jax.report.quantities import count, duration, group, number, size
 from aninfonce_jax.report.templates import templates
 
 _GIB = 2**30
@@ -25,7 +25,8 @@ _MEMORY = {
     "parameters": ("parameters", "run-1"),
     "optimizer": ("optimiser", "run-2"),
     "batch": ("batch", "run-3"),
-    "rest": ("activations, loss and the rest", "run-4"),
+    "loss": ("loss", "run-5"),
+    "activations": ("activations and the rest", "run-4"),
 }
 _BOUNDS = {
     "compute": ("arithmetic", "run-1"),
@@ -94,7 +95,7 @@ def _row(found: Mapping[str, Any], everything: Sequence[Mapping[str, Any]]) -> R
     name = found["topology"]["name"]
     label = f"{found['run']}, {name}" if several else name
     memory, bounds = found["memory"], found["bounds"]
-    at_least = "≥ " if memory["rest"] is None else ""
+    at_least = "≥ " if memory["activations"] is None else ""
     cells = {
         "fits": "yes" if found["fits"] else "no",
         "memory": f"{at_least}{size(memory['total'])} of {size(memory['usable'])}",
@@ -128,7 +129,7 @@ def _verdict(found: Mapping[str, Any]) -> str:
     if not found["fits"]:
         ways = [one["what"] for one in found["remedies"] if one["fits"]]
         advice = f" {ways[0]} makes it fit." if ways else ""
-        least = "at least " if memory["rest"] is None else ""
+        least = "at least " if memory["activations"] is None else ""
         return f"{name}: {found['run']} does not fit ({least}{of}).{advice}"
     hours = _span(found["chip_hours"], number)
     return (
@@ -147,10 +148,10 @@ def _memory_chart(rows: Sequence[Row], folder: AnyPath) -> Chart:
 def _draw_memory(ax: Axes, rows: Sequence[Row]) -> None:
     for place, row in enumerate(rows):
         memory = row.found["memory"]
-        if memory["rest"] is None:
+        if memory["activations"] is None:
             ax.barh(place, memory["total"] / _GIB, _BAR, color=COLORS["muted"])
         left = 0.0
-        for key, (_, color) in _MEMORY.items() if memory["rest"] is not None else ():
+        for key, (_, color) in _MEMORY.items() if memory["activations"] is not None else ():
             ax.barh(place, memory[key] / _GIB, _BAR, left=left, color=COLORS[color])
             left += memory[key] / _GIB
         ends = (place - _BAR / 2, place + _BAR / 2)
@@ -203,7 +204,7 @@ def _collectives(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
         (
             one["kind"],
             f"{one['count']:,}",
-            f"{one['group']} devices",
+            group(one["axes"], one["group"]),
             size(one["bytes"]),
             size(one["sent"]),
             "asynchronous" if one["is_async"] else "blocking",

@@ -1,4 +1,6 @@
-"""Amounts of bytes, work and time, in the unit that suits them."""
+"""Amounts of bytes, work, time and devices, in the unit that suits them."""
+
+from collections.abc import Sequence
 
 _MISSING = "–"
 
@@ -22,6 +24,11 @@ def count(amount: float) -> str:
             return f"{amount:.3g} {prefix}"
         amount /= 1000
     return f"{amount:,.3g} P"
+
+
+def group(axes: Sequence[str], devices: int) -> str:
+    """Devices along axes of a mesh, such as "slices × data (16 devices)"."""
+    return f"{' × '.join(axes)} ({devices} devices)" if axes else f"{devices} devices"
 
 
 def number(amount: float) -> str:

@@ -13,7 +13,7 @@ from aninfonce_jax.config import flatten_values
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.distributed.equal import settings, versions
 from aninfonce_jax.distributed.peers import Peers
-from aninfonce_jax.placement import local_count
+from aninfonce_jax.placement import local_count, local_platform
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.training.experiment import Experiment
 
@@ -35,7 +35,12 @@ def to_be_equal(experiment: Experiment) -> dict[str, Any]:
 
 def of_the_machine() -> dict[str, Any]:
     """Returns what all processes must have alike, whatever they run."""
-    return {**versions(), **settings(), "the number of local devices": local_count()}
+    return {
+        **versions(),
+        **settings(),
+        "the platform of its devices": local_platform(),
+        "the number of local devices": local_count(),
+    }
 
 
 def shared_settings(values: Mapping[str, Any]) -> dict[str, Any]:

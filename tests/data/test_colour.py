@@ -27,11 +27,11 @@ def reference_step(image, name, factor):
 
 
 def to_planes(image):
-    return jnp.asarray(image.swapaxes(-1, -2), jnp.float32)
+    return jnp.asarray(np.moveaxis(image, -1, -3), jnp.float32)
 
 
 def from_planes(image):
-    return np.asarray(image).swapaxes(-1, -2)
+    return np.moveaxis(np.asarray(image), -3, -1)
 
 
 @pytest.fixture(scope="module")

@@ -138,6 +138,15 @@ def test_hosts_with_other_device_counts_are_refused(tmp_path):
         assert "the number of local devices is 1 there and 2 here" in group.complaint(rank)
 
 
+def test_hosts_with_another_kind_of_device_are_refused(tmp_path):
+    """Before jax is asked for devices: it would wait for those of its own kind on all hosts."""
+    with group_of(tmp_path, environment_of={1: {"JAX_PLATFORMS": "cuda"}}) as group:
+        assert group.wait(120) == [2, 2], group
+    for rank in (0, 1):
+        said = "the platform of its devices is 'gpu' there and 'cpu' here"
+        assert said in group.complaint(rank)
+
+
 def test_hosts_whose_variables_set_jax_otherwise_are_refused(tmp_path):
     """Each would begin with weights of its own, and nobody would notice."""
     with group_of(tmp_path, environment_of={1: {"JAX_DEFAULT_PRNG_IMPL": "rbg"}}) as group:

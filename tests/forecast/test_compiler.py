@@ -89,7 +89,13 @@ needs_gpu_compiler = pytest.mark.skipif(
 def test_a_tiny_run_is_compiled_for_a_tpu(tmp_path):
     done = run_tiny(tmp_path, "v5e:2x2")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("fits: ", "of 15.75 GiB", "all-reduce over 4 devices", "chip-hours"):
+    for words in (
+        "fits: ",
+        "of 15.75 GiB",
+        "loss ",
+        "all-reduce over data (4 devices)",
+        "chip-hours",
+    ):
         assert words in done.stdout
     assert (tmp_path / "compile.html").exists()
     assert "largest batch that fits: not searched; --compiles=6 does" in done.stdout
@@ -119,5 +125,9 @@ def test_a_slice_that_there_is_not_gets_one_line(tmp_path):
 def test_a_tiny_run_is_compiled_for_gpus(tmp_path, topology):
     done = run_tiny(tmp_path, topology)
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("fits: ", "all-reduce over 8 devices", "without a GPU these are not known"):
+    for words in (
+        "fits: ",
+        "all-reduce over data (8 devices)",
+        "without a GPU these are not known",
+    ):
         assert words in done.stdout

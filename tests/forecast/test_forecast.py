@@ -19,6 +19,7 @@ from aninfonce_jax.report.forecast import write_forecast
 
 GIB = 2**30
 FIXED = 2 * GIB
+LOSS = 64 * 2**20
 
 
 class Compiler:
@@ -37,10 +38,13 @@ class Compiler:
         fits = total <= self.usable
         rest = None if not fits and self.gives_up else total - FIXED
         memory = Memory(GIB, GIB, 0, rest, total, self.usable)
+        nodes = topology.size // topology.per_node
         traffic = Traffic(
             memory=400 * GIB,
             memory_once=200 * GIB,
-            collectives=(Collective("all-reduce", 3, GIB, topology.size, is_async=False),),
+            collectives=(
+                Collective("all-reduce", 3, GIB, ("data",), topology.size, nodes, is_async=False),
+            ),
             kernels=0,
             open_loops=2,
         )
@@ -61,7 +65,9 @@ def make(compiler, name="v5e:4x4", compiles=None, **changes):
     (config,) = config_lib.resolve(values, {"train.batch_size": 4096} | given).runs.values()
     said = []
     (topology,) = parse_topologies(name)
-    found = forecast("mine", config, topology, compiler, compiles=compiles, say=said.append)
+    found = forecast(
+        "mine", config, topology, compiler, lambda *_: LOSS, compiles=compiles, say=said.append
+    )
     return found, said
 
 
@@ -88,8 +94,9 @@ def test_a_run_that_fits():
     for words in (
         "mine on v5e:4x4 (16 × TPU v5e, 4 hosts), batch 4,096",
         "fits: 2.25 GiB of 15.75 GiB that a program can have, per device",
-        "parameters 1 GiB; optimiser 1 GiB; batch 0 bytes; activations, loss and the rest 256 MiB",
-        "3 all-reduce over 16 devices, 1 GiB, blocking",
+        "parameters 1 GiB; optimiser 1 GiB; batch 0 bytes; loss 64 MiB; "
+        "activations and the rest 192 MiB",
+        "3 all-reduce over data (16 devices), 1 GiB, blocking",
         "bound by HBM",
         "a call to the devices takes 50 steps; numbers are those of one",
         "1 more of its loops, whose length only the data tell, count once",
@@ -147,6 +154,7 @@ def test_a_run_that_does_not_fit_is_told_what_makes_it_fit(gives_up):
     shown = text(found)
     least = "it takes at least 2.25 GiB" if gives_up else "2.25 GiB of 2.2 GiB"
     assert f"does not fit: {least}" in shown
+    assert ("the loss by itself 64 MiB" in shown) == gives_up
     assert "fits with train.microbatches=2: 2.125 GiB" in shown
     assert "not enough: objective.strategy=ring" in shown
 
@@ -193,8 +201,31 @@ def test_sizes_of_data_sets(dataset, title, count):
 
 
 def test_a_batch_that_the_devices_do_not_divide_is_refused():
-    with pytest.raises(ConfigError, match="4098 can't be divided over 16 devices"):
+    said = (
+        "4098 can't be divided over the 16 devices of --topology=v5e:4x4; choose a multiple of 16, "
+        "or another topology"
+    )
+    with pytest.raises(ConfigError, match=said):
         make(Compiler(), train__batch_size=4098)
+    with pytest.raises(ConfigError, match="the 256 pairs of each device of --topology=v5e:4x4"):
+        make(Compiler(), train__microbatches=3)
+
+
+def test_the_devices_of_a_config_are_those_of_the_machine_at_hand():
+    found, _ = make(Compiler(), compiles=0, train__devices=4)
+    assert "note: train.devices=4 is for the machine at hand and counts for nothing" in text(found)
+    same, _ = make(Compiler(), compiles=0, train__devices=16)
+    assert "train.devices" not in text(same)
+
+
+def test_the_parts_of_a_device_s_memory_add_up():
+    for usable in (15.75, 2.2):
+        memory = make(Compiler(usable=usable, gives_up=False), compiles=0)[0]["memory"]
+        parts = ("parameters", "optimizer", "batch", "loss", "activations")
+        assert sum(memory[part] for part in parts) == memory["total"]
+    # A loss that by itself is laid out in more room than the whole step leaves.
+    small = make(Compiler(), compiles=0, train__batch_size=64)[0]["memory"]
+    assert (small["loss"], small["activations"]) == (4 * 2**20, 0)
 
 
 def test_a_gpu_says_what_is_not_known():

@@ -2,7 +2,11 @@
 
 # ruff: noqa: E501 (instructions are lines)
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
 
 from aninfonce_jax.forecast.hlo import Collective, read_traffic
 
@@ -57,20 +61,27 @@ ROWS = 4 * 8 * 1024
 KEYS = 2 * 64 * 128
 
 
-def collective(kind, text=PROGRAM):
-    (found,) = (one for one in read_traffic(text, 8).collectives if one.kind == kind)
+# Eight devices in two slices of two nodes each.
+MESH = {"slices": 2, "data": 4}
+
+
+def collective(kind, text=PROGRAM, mesh=MESH):
+    (found,) = (one for one in read_traffic(text, mesh, 2).collectives if one.kind == kind)
     return found
 
 
 def test_a_collective_in_a_loop_counts_as_often_as_the_loop_runs():
-    assert collective("all-reduce") == Collective("all-reduce", 10, 10 * ROWS, 4, is_async=False)
+    found = collective("all-reduce")
+    assert (found.count, found.bytes, found.is_async) == (10, 10 * ROWS, False)
 
 
 def test_what_is_started_is_asynchronous_and_puts_out_its_result_only():
     assert collective("collective-permute") == Collective(
-        "collective-permute", 1, KEYS, 8, is_async=True
+        "collective-permute", 1, KEYS, ("data",), 8, 1, is_async=True
     )
-    assert collective("all-gather") == Collective("all-gather", 1, 8 * KEYS, 4, is_async=True)
+    assert collective("all-gather") == Collective(
+        "all-gather", 1, 8 * KEYS, ("data",), 4, 2, is_async=True
+    )
 
 
 def test_a_gpu_that_starts_and_waits_is_blocking():
@@ -80,7 +91,7 @@ def test_a_gpu_that_starts_and_waits_is_blocking():
 
 
 def test_memory_is_what_operations_read_and_write_outside_the_chip():
-    traffic = read_traffic(PROGRAM, 8)
+    traffic = read_traffic(PROGRAM, MESH)
     # Of the table a turn reads the rows that it slices; the copy next to the units is not memory.
     turn = (ROWS + 4 + ROWS) + ROWS + 2 * ROWS
     # The comparison of the loop, with what it reads.
@@ -99,15 +110,15 @@ def test_a_slice_that_is_fetched_ahead_moves_no_more_than_itself(space, moved):
         "  %ahead = ((f32[1024,1024]{1,0:T(8,128)}), f32[8,1024]{1,0:T(8,128)" + space + "}, "
         "s32[]{:S(2)}) slice-start(%p), slice={[0:8], [0:1024]}\n  ROOT %out"
     )
-    more = read_traffic(PROGRAM.replace("  ROOT %out", fetched), 8)
-    assert more.memory - read_traffic(PROGRAM, 8).memory == moved * ROWS
+    more = read_traffic(PROGRAM.replace("  ROOT %out", fetched), MESH)
+    assert more.memory - read_traffic(PROGRAM, MESH).memory == moved * ROWS
 
 
 def test_a_loop_of_unknown_length_counts_once():
     text = PROGRAM.replace(
         "%limit = s32[]{:T(128)} constant(10)", "%limit = s32[] get-tuple-element(%state), index=0"
     )
-    traffic = read_traffic(text, 8)
+    traffic = read_traffic(text, MESH)
     assert traffic.open_loops == 1
     assert traffic.memory == traffic.memory_once
     assert collective("all-reduce", text).count == 1
@@ -120,13 +131,55 @@ def test_a_length_that_the_compiler_wrote_down_is_taken():
 
 
 @pytest.mark.parametrize(
-    ("groups", "size"),
+    ("groups", "axes", "size", "nodes"),
     [
-        ("replica_groups={{0,1},{2,3},{4,5},{6,7}}", 2),
-        ("replica_groups=[1,8]<=[8]", 8),
-        ("replica_groups={}", 8),
+        ("replica_groups={{0,1},{2,3},{4,5},{6,7}}", ("data",), 2, 1),
+        ("replica_groups={{0,1,2,3},{4,5,6,7}}", ("data",), 4, 2),
+        ("replica_groups={{0,4},{1,5},{2,6},{3,7}}", ("slices",), 2, 2),
+        ("replica_groups={{0},{1},{2},{3},{4},{5},{6},{7}}", (), 1, 1),
+        ("replica_groups=[1,8]<=[8]", ("slices", "data"), 8, 4),
+        ("replica_groups=[2,4]<=[8]", ("data",), 4, 2),
+        ("replica_groups=[4,2]<=[2,4]T(1,0)", ("slices",), 2, 2),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_1'}", ("data",), 4, 2),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_0'}", ("slices",), 2, 2),
+        ("replica_groups=mesh['axis_0'=2,'axis_1'=4] {'axis_0','axis_1'}", tuple(MESH), 8, 4),
+        ("replica_groups={}", ("slices", "data"), 8, 4),
     ],
 )
-def test_groups_are_read_in_every_form(groups, size):
+def test_groups_are_read_in_every_form(groups, axes, size, nodes):
     text = PROGRAM.replace("replica_groups=mesh['axis_0'=4,'axis_1'=2] {'axis_0'}", groups)
-    assert collective("all-reduce", text).group == size
+    found = collective("all-reduce", text)
+    assert (found.axes, found.group, found.nodes) == (axes, size, nodes)
+
+
+@pytest.mark.parametrize(
+    ("hops", "axes", "nodes"),
+    [
+        ("{{0,1},{1,2},{2,3},{3,0}}", ("data",), 2),
+        ("{{0,1},{1,0},{2,3},{3,2}}", ("data",), 1),
+        ("{{0,4},{4,0}}", ("slices",), 2),
+        ("{{0,1},{1,2},{2,3},{3,4},{4,5},{5,6},{6,7},{7,0}}", ("slices", "data"), 2),
+    ],
+)
+def test_a_hop_goes_along_the_axes_that_it_changes(hops, axes, nodes):
+    text = PROGRAM.replace("source_target_pairs={{0,1},{1,0}}", f"source_target_pairs={hops}")
+    found = collective("collective-permute", text)
+    assert (found.axes, found.group, found.nodes) == (axes, 8, nodes)
+
+
+def test_the_axes_of_a_program_of_two_axes_are_those_that_were_written():
+    """What a compiler at hand makes of two means, one along each axis."""
+    mesh = jax.make_mesh((2, 4), tuple(MESH), axis_types=(AxisType.Auto,) * 2)
+
+    def means(x):
+        return jax.lax.pmean(x[:1], "slices"), jax.lax.pmax(x, "data")
+
+    spread = jax.shard_map(
+        means, mesh=mesh, in_specs=P(("slices", "data")), out_specs=(P("data"), P("slices"))
+    )
+    text = jax.jit(spread).lower(jnp.zeros((16, 3))).compile().as_text()
+    found = read_traffic(text, mesh.shape).collectives
+    assert {(one.axes, one.group, one.bytes) for one in found} == {
+        (("slices",), 2, 12),
+        (("data",), 4, 24),
+    }

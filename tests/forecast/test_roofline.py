@@ -11,8 +11,8 @@ def topology(name):
     return parse_topologies(name)[0]
 
 
-def gathering(size, group, kind="all-gather"):
-    return Collective(kind, 1, size, group, is_async=True)
+def gathering(size, group, kind="all-gather", nodes=1):
+    return Collective(kind, 1, size, ("data",), group, nodes, is_async=True)
 
 
 def test_each_part_takes_its_work_over_its_peak():
@@ -44,24 +44,30 @@ def test_products_of_the_highest_precision_take_six_passes_on_a_tpu():
     ],
 )
 def test_a_ring_sends_its_share(kind, share):
-    assert sent(gathering(800, 8, kind), topology("h100:8")) == (pytest.approx(800 * share), 0)
+    assert sent(gathering(800, 8, kind)) == (pytest.approx(800 * share), 0)
 
 
 def test_a_group_of_one_sends_nothing():
-    assert sent(gathering(800, 1, "all-reduce"), topology("h100:8")) == (0, 0)
+    assert sent(gathering(800, 1, "all-reduce")) == (0, 0)
 
 
 def test_between_nodes_a_node_s_devices_share_the_network():
-    inside, outside = sent(gathering(800, 32, "all-reduce"), topology("h100:4x8"))
+    inside, outside = sent(gathering(800, 32, "all-reduce", nodes=4))
     assert inside == pytest.approx(800 * 2 * 7 / 8)
     assert outside == pytest.approx(800 * 2 * 3 / 4 / 8)
 
 
 def test_around_a_ring_one_device_sends_to_the_next_node():
-    assert sent(gathering(800, 32, "collective-permute"), topology("h100:4x8")) == (800, 800)
+    assert sent(gathering(800, 32, "collective-permute", nodes=2)) == (800, 800)
+
+
+def test_a_group_of_one_device_per_node_uses_the_network_alone():
+    assert sent(gathering(800, 4, nodes=4)) == (0, pytest.approx(800 * 3 / 4))
 
 
 def test_a_slow_network_bounds_what_fast_links_do_not():
-    bounds = find_bounds(topology("a100:8x8"), {}, 0, [gathering(10e9, 64, "collective-permute")])
+    bounds = find_bounds(
+        topology("a100:8x8"), {}, 0, [gathering(10e9, 64, "collective-permute", nodes=2)]
+    )
     assert bounds.by == "network"
     assert bounds.network == pytest.approx(10e9 / 25e9)
