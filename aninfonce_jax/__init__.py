@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         mcc,
         recovered_map,
     )
+    from aninfonce_jax.scores.lost import LostTrace, lost_factor_traces
     from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
     from aninfonce_jax.sources import pairs
     from aninfonce_jax.sources.ensemble import EnsembleSource
@@ -149,6 +150,10 @@ _HOMES = {
         "mcc",
         "recovered_map",
     ),
+    "aninfonce_jax.scores.lost": (
+        "LostTrace",
+        "lost_factor_traces",
+    ),
     "aninfonce_jax.scores.spectra": (
         "alpha_req",
         "lidar",
@@ -195,6 +200,7 @@ __all__ = [
     "LinenEncoder",
     "LogConfig",
     "LossOutput",
+    "LostTrace",
     "ModelError",
     "NNXEncoder",
     "Objective",
@@ -230,6 +236,7 @@ __all__ = [
     "linear_r2",
     "linear_r2_per_factor",
     "load",
+    "lost_factor_traces",
     "lp_loss",
     "make_optimizer",
     "marginals",

@@ -58,12 +58,19 @@ class HeldOutPairs:
         return findings
 
     def collapse(self, weights: Weights, *, full: bool) -> Findings:
-        """Returns how far the embeddings of one batch have collapsed."""
-        del full
+        """Returns how far the embeddings of one batch, or of `eval.samples`, have collapsed."""
         if self._source is None:
             return Findings()
-        fed = next(self._batches(1), None)
-        embeddings = self._placement.fetch(self._embed(weights, rng.at_step(self._root, 0), fed))
+        samples = self._experiment.evaluation.samples if full else 1
+        count = -(-samples // self._experiment.batch_size)
+        # A source that is not fed has as many batches as keys.
+        batches = list(self._batches(count)) or [None] * count
+        embeddings = np.concatenate(
+            [
+                self._placement.fetch(self._embed(weights, rng.at_step(self._root, i), fed))
+                for i, fed in enumerate(batches)
+            ]
+        )
         layer = self._experiment.encoder.layers[-1]
         return collapse_findings({layer: embeddings}, layer)
 

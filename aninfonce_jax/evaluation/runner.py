@@ -94,22 +94,26 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
             r2=scores.get(registry.R2.key),
         )
         if full and not problems:
-            problems += _lost_factor(experiment, findings.embeddings)
+            problems += _lost_factor(experiment, findings)
         return {**scores, registry.INTERVALS: findings.intervals, registry.WARNINGS: problems}
 
     return evaluate
 
 
-def _lost_factor(experiment: Experiment, embeddings: np.ndarray | None) -> list[str]:
-    """Returns a sentence if a factor looks lost, of runs whose outputs should each be a factor."""
+def _lost_factor(experiment: Experiment, findings: Findings) -> list[str]:
+    """Returns a sentence if a factor looks lost, as far as that can be known without the truth."""
+    embeddings, latents = findings.embeddings, experiment.source.known.latents
     on_sphere = experiment.objective.compares_directions
-    latents = experiment.source.known.latents
-    if embeddings is None or not on_sphere or latents is None:
+    if embeddings is None:
         return []
-    true, _ = jax.eval_shape(lambda key: latents.draw(key, 2), jax.random.key(0))
-    if embeddings.shape[1] != true.shape[1]:
+    as_many = False
+    if latents is not None:
+        true, _ = jax.eval_shape(lambda key: latents.draw(key, 2), jax.random.key(0))
+        as_many = embeddings.shape[1] == true.shape[1]
+    # Off the sphere there is no telling which outputs are meant to be factors.
+    if not (on_sphere or as_many):
         return []
-    lost = find_lost_factor(embeddings)
+    lost = find_lost_factor(embeddings, findings.observations, on_sphere=on_sphere, as_many=as_many)
     return [lost] if lost else []
 
 

@@ -2,13 +2,13 @@
 
 Outputs of an encoder that found every factor surround the origin evenly, vary alike in all
 directions, and tell nothing of each other. Where a factor is lost its output is empty, doubles
-another one, or holds a function of the others. Such a function is found wherever it is, also if it is
-mixed into several outputs: third and fourth moments, which vanish for independent outputs, point at
-it, and then it is read off the directions across.
+another one, or holds a function of the others. Such a function is found also if it is mixed into
+several outputs: third and fourth moments, which vanish for independent outputs, point at it, and
+then it is read off the directions across.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -133,7 +133,12 @@ def _traces(points: FloatArray, seen: FloatArray | None, *, on_sphere: bool) -> 
         points = (points - points.mean(axis=0)) / np.where(spread > 0, spread, 1.0)
     white, variances = whitened(points, _LIVE)
     yield _empty(points, variances)
-    if white.shape[1] >= 2 and (told := _told(white)) is not None:
+    # On a sphere factors are found in any direction; off it each is an output.
+    suspects = _suspects(white) if on_sphere else np.eye(points.shape[1])
+    if (
+        white.shape[1] >= 2
+        and (told := _told(white if on_sphere else points, suspects)) is not None
+    ):
         words = f"{told:.2f} of the variance of one direction follows from the others"
         yield LostTrace(TOLD, told, LIMITS[TOLD], words)
     if on_sphere:
@@ -188,16 +193,16 @@ def _bunched(points: FloatArray) -> LostTrace:
     return LostTrace(BUNCHED, value, LIMITS[BUNCHED], words)
 
 
-def _told(white: FloatArray) -> float | None:
+def _told(points: FloatArray, suspects: Iterable[FloatArray]) -> float | None:
     """Which share of one direction follows from those across it; None of too few samples."""
-    dim = white.shape[1]
-    degree = _degree(dim - 1, len(white))
+    dim = points.shape[1]
+    degree = _degree(dim - 1, len(points))
     if degree is None:
         return None
     shares = []
-    for direction in _suspects(white):
+    for direction in suspects:
         basis = np.linalg.qr(np.column_stack([direction, np.eye(dim)]))[0]
-        turned = white @ basis
+        turned = points @ basis
         shares.append(1 - untold(monomials(turned[:, 1:], degree), turned[:, :1])[0, 0])
     return float(max(shares))
 
@@ -212,8 +217,9 @@ def _suspects(white: FloatArray) -> Iterator[FloatArray]:
     some = white[:_PAIRED]
     products = some @ some.T
     np.fill_diagonal(products, 0.0)  # a sample tells nothing by its product with itself
-    for power in (2, 3):
-        yield np.linalg.eigh(some.T @ (products**power @ some))[1][:, -1]
+    squares = products * products
+    for powers in (squares, squares * products):
+        yield np.linalg.eigh(some.T @ (powers @ some))[1][:, -1]
 
 
 def _unread(white: FloatArray, seen: FloatArray) -> float | None:
