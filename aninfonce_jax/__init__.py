@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.estimator.loading import load
     from aninfonce_jax.estimator.model import TrainedModel
     from aninfonce_jax.estimator.saved import ModelError
+    from aninfonce_jax.evaluation.worth import factor_worth
     from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.given import Bank, Factored, PerAnchor
@@ -98,6 +99,7 @@ _HOMES = {
     "aninfonce_jax.estimator.model": ("TrainedModel",),
     "aninfonce_jax.estimator.saved": ("ModelError",),
     "aninfonce_jax.diagnosis.diagnose": ("diagnose",),
+    "aninfonce_jax.evaluation.worth": ("factor_worth",),
     "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.keeping": ("keeping_penalty",),
     "aninfonce_jax.losses.own_negatives": ("own_negatives_loss",),
@@ -229,6 +231,7 @@ __all__ = [
     "evaluate",
     "explicitness",
     "factor_scores",
+    "factor_worth",
     "infomec",
     "infonce_loss",
     "keeping_penalty",

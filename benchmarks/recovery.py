@@ -26,7 +26,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax import config as config_lib
@@ -34,7 +33,7 @@ from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.parse import read_override
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.losses.contrast import aninfonce_loss
+from aninfonce_jax.evaluation.worth import factor_worth
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import concentration, identifiability
 from aninfonce_jax.scores.lost import monomials, untold, whitened
@@ -263,28 +262,8 @@ def _against_truth(
         matrix = identifiability.recovered_map(z, features)
         matched = concentration.recovered_concentration(truth, np.asarray(learned), matrix)
         found["concentration_error"] = float(np.max(np.abs(matched / truth - 1)))
-        found["worth"] = worth_of_weakest(experiment, np.asarray(truth))
+        found["worth"] = float(factor_worth(truth, experiment.batch_size).min())
     return found
-
-
-def worth_of_weakest(experiment: Experiment, truth: np.ndarray, batches: int = 20) -> float:
-    """Returns by how many nats the floor of the loss rises without the weakest factor."""
-    without = truth.copy()
-    without[np.argmin(truth)] = 0.0
-
-    @jax.jit
-    def differences(key: jax.Array) -> jax.Array:
-        pairs = experiment.source.pairs(key, None, experiment.batch_size)
-        settings = {"negatives": experiment.objective.negatives, "normalize": False}
-
-        def loss(concentration: np.ndarray) -> jax.Array:
-            values = jnp.asarray(concentration, jnp.float32)
-            return aninfonce_loss(pairs.latents1, pairs.latents2, values, **settings).loss
-
-        return loss(without) - loss(truth)
-
-    keys = jax.random.split(jax.random.key(0), batches)
-    return float(np.mean([differences(key) for key in keys]))
 
 
 # --- Reading and printing ---

@@ -10,6 +10,7 @@ import numpy as np
 
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings
+from aninfonce_jax.evaluation.worth import worth_of_factors
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import intervals, monitors, overlap, registry
 from aninfonce_jax.sources.source import Source, as_feed
@@ -37,6 +38,7 @@ class HeldOutPairs:
         self._scored = self._over_batches(self._score)
         self._embed = jax.jit(self._embedded)
         self._floors: np.ndarray | None = None
+        self._worth: np.ndarray | None = None
         self.unreadable: set[str] = set()
 
     @property
@@ -74,14 +76,25 @@ class HeldOutPairs:
         layer = self._experiment.encoder.layers[-1]
         return collapse_findings({layer: embeddings}, layer)
 
+    def worth(self) -> np.ndarray | None:
+        """Returns what each factor is worth to an anchor, [dim], in nats, where it is known."""
+        self._perfect_losses()
+        return self._worth
+
     def _perfect_losses(self) -> np.ndarray | None:
         """Returns the losses of a perfect encoder, where they are known; computed once."""
         latents = self._experiment.source.known.latents
-        if self._floors is None and latents is not None:
-            floor = self._experiment.objective.floor(latents.score)
+        if self._floors is None and latents is not None and latents.score is not None:
+            floor, score = self._experiment.objective.floor(latents.score), latents.score
             if floor is not None:
-                perfect = self._over_batches(lambda _, pairs, key: floor(*_latents(pairs)))
-                self._floors = perfect(Weights({}, {}))
+
+                def of_batch(_: Weights, pairs: Pairs, key: Array) -> tuple[Array, Array]:
+                    del key
+                    both = _latents(pairs)
+                    return floor(*both), worth_of_factors(*both, score)
+
+                self._floors, worth = self._over_batches(of_batch)(Weights({}, {}))
+                self._worth = np.mean(worth, axis=0)
         return self._floors
 
     def _score(self, weights: Weights, pairs: Pairs, key: Array) -> tuple[Array, dict[str, Array]]:

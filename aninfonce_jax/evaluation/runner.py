@@ -23,6 +23,7 @@ from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.evaluation.samples import Samples
 from aninfonce_jax.evaluation.shifted import make_shifted
 from aninfonce_jax.evaluation.views import Views
+from aninfonce_jax.evaluation.worth import find_too_little
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health, registry
@@ -95,6 +96,10 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
         )
         if full and not problems:
             problems += _lost_factor(experiment, findings)
+        worth = held_out.worth()
+        if worth is not None:
+            too_little = find_too_little(worth, experiment.batch_size, experiment.steps)
+            problems += [too_little] if too_little else []
         return {**scores, registry.INTERVALS: findings.intervals, registry.WARNINGS: problems}
 
     return evaluate
