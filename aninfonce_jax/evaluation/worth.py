@@ -15,7 +15,7 @@ from aninfonce_jax.types import Array
 
 # What a factor offers over a whole run, worth times pairs, in nats: with less than this a run is
 # not expected to find it. docs/synthetic.md tells where this was checked.
-LEAST_OFFERED = 1000.0
+LEAST_OFFERED = 500.0
 # Anchors of a batch over which the mean is taken; each has all the batch for its keys.
 _ANCHORS = 256
 _AT_ONCE = 16
@@ -32,7 +32,7 @@ def factor_worth(
     tells anything new. More negatives raise the worth.
 
     What a run can learn a factor by is its worth times the number of pairs that the run sees. With
-    less than about 1,000 nats do not expect that the factor is found (docs/synthetic.md).
+    less than about 500 nats do not expect that the factor is found (docs/synthetic.md).
 
     Args:
       concentration: Λ, [dim].
