@@ -10,7 +10,7 @@ import numpy as np
 
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings
-from aninfonce_jax.evaluation.worth import worth_of_factors
+from aninfonce_jax.evaluation.worth import mean_worth, worth_of_factors
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import intervals, monitors, overlap, registry
 from aninfonce_jax.sources.source import Source, as_feed
@@ -94,7 +94,7 @@ class HeldOutPairs:
                     return floor(*both), worth_of_factors(*both, score)
 
                 self._floors, worth = self._over_batches(of_batch)(Weights({}, {}))
-                self._worth = np.mean(worth, axis=0)
+                self._worth = mean_worth(worth, score.concentration)
         return self._floors
 
     def _score(self, weights: Weights, pairs: Pairs, key: Array) -> tuple[Array, dict[str, Array]]:

@@ -96,10 +96,7 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
         )
         if full and not problems:
             problems += _lost_factor(experiment, findings)
-        worth = held_out.worth()
-        if worth is not None:
-            too_little = find_too_little(worth, experiment.batch_size, experiment.steps)
-            problems += [too_little] if too_little else []
+        problems += _too_little(experiment, held_out)
         return {**scores, registry.INTERVALS: findings.intervals, registry.WARNINGS: problems}
 
     return evaluate
@@ -120,6 +117,16 @@ def _lost_factor(experiment: Experiment, findings: Findings) -> list[str]:
         return []
     lost = find_lost_factor(embeddings, findings.observations, on_sphere=on_sphere, as_many=as_many)
     return [lost] if lost else []
+
+
+def _too_little(experiment: Experiment, held_out: HeldOutPairs) -> list[str]:
+    """Returns a sentence if the run has too little to find its weakest factor by."""
+    worth, latents = held_out.worth(), experiment.source.known.latents
+    if worth is None or latents is None or latents.score is None:
+        return []
+    true = latents.score.concentration
+    said = find_too_little(worth, true, experiment.batch_size, experiment.steps)
+    return [said] if said else []
 
 
 def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:

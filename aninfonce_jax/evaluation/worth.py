@@ -68,7 +68,18 @@ def factor_worth(
         return worth_of_factors(pairs.view1, pairs.view2, PowerScore(values))
 
     keys = jax.random.split(jax.random.key(seed), batches)
-    return np.mean([np.asarray(worth(key), np.float64) for key in keys], axis=0)
+    return mean_worth(np.stack([np.asarray(worth(key)) for key in keys]), values)
+
+
+def mean_worth(of_batches: np.ndarray, concentration: np.ndarray) -> np.ndarray:
+    """Returns the worth of each factor, [dim], of that by batches, [batches, dim].
+
+    Factors of the same Λ are worth the same. Where little is left to learn, a few anchors make up
+    most of a mean, so those factors share theirs.
+    """
+    each = np.mean(np.asarray(of_batches, np.float64), axis=0)
+    _, group = np.unique(np.asarray(concentration), return_inverse=True)
+    return (np.bincount(group, each) / np.bincount(group))[group]
 
 
 def worth_of_factors(latents1: Array, latents2: Array, score: PowerScore) -> Array:
@@ -100,21 +111,24 @@ def worth_of_factors(latents1: Array, latents2: Array, score: PowerScore) -> Arr
     return jnp.maximum(jnp.mean(worth, axis=0), 0.0)
 
 
-def find_too_little(worth: np.ndarray, batch_size: int, steps: int) -> str | None:
-    """Returns a sentence if the weakest factor offers too little for a run to find it by.
+def find_too_little(
+    worth: np.ndarray, concentration: np.ndarray, batch_size: int, steps: int
+) -> str | None:
+    """Returns a sentence if the least of the factors offers too little for a run to find it by.
 
     Args:
       worth: of each factor, [dim], in nats for each anchor.
+      concentration: Λ, [dim].
       batch_size: of the run.
       steps: of the run.
     """
-    weakest = int(np.argmin(worth))
-    offered = float(worth[weakest]) * batch_size * steps
+    least = int(np.argmin(worth))
+    offered = float(worth[least]) * batch_size * steps
     if offered >= LEAST_OFFERED:
         return None
     return (
-        f"factor {weakest + 1} may not be found with these negatives: to an anchor with "
-        f"{batch_size - 1} of them it is worth {worth[weakest]:.2g} nats, over all pairs of the "
-        f"run {offered:.2g}, where {LEAST_OFFERED:g} are needed; take larger batches, more steps, "
-        "or other concentrations"
+        f"factors of Λ = {concentration[least]:g} may not be found with these negatives: to an "
+        f"anchor with {batch_size - 1} of them one is worth {worth[least]:.2g} nats, over all "
+        f"pairs of the run {offered:.2g}, where {LEAST_OFFERED:g} are needed; take larger batches, "
+        "more steps, or other concentrations"
     )

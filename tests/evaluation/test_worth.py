@@ -4,7 +4,12 @@ import numpy as np
 import pytest
 
 import aninfonce_jax as an
-from aninfonce_jax.evaluation.worth import LEAST_OFFERED, find_too_little, worth_of_factors
+from aninfonce_jax.evaluation.worth import (
+    LEAST_OFFERED,
+    find_too_little,
+    mean_worth,
+    worth_of_factors,
+)
 from aninfonce_jax.sources.source import PowerScore
 
 DIM, BATCH = 3, 32
@@ -65,16 +70,22 @@ def test_factors_that_others_tell_already_are_worth_nothing():
     latents = jax.random.normal(jax.random.key(0), (BATCH, DIM))
     worth = worth_of_factors(latents, latents, PowerScore(np.asarray(tight)))
     np.testing.assert_array_equal(worth, 0.0)
-    said = find_too_little(np.asarray(worth), BATCH, 10**6)
-    assert said.startswith("factor 1 may not be found with these negatives")
+    said = find_too_little(np.asarray(worth), np.asarray(tight), BATCH, 10**6)
+    assert said.startswith("factors of Λ = 10000 may not be found with these negatives")
     assert "31 of them" in said
 
 
 def test_it_is_the_pairs_of_the_run_that_count():
-    worth = np.array([0.5, 0.01])
+    worth, truth = np.array([0.5, 0.01]), np.array([20.0, 2.0])
     steps = round(LEAST_OFFERED / (0.01 * BATCH))
-    assert find_too_little(worth, BATCH, steps + 1) is None
-    assert find_too_little(worth, BATCH, steps - 1).startswith("factor 2 ")
+    assert find_too_little(worth, truth, BATCH, steps + 1) is None
+    assert find_too_little(worth, truth, BATCH, steps - 1).startswith("factors of Λ = 2 ")
+
+
+def test_factors_of_the_same_concentration_share_their_mean():
+    of_batches = np.array([[1.0, 2.0, 6.0], [3.0, 4.0, 8.0]])
+    found = mean_worth(of_batches, np.array([5.0, 20.0, 5.0]))
+    np.testing.assert_allclose(found, [4.5, 3.0, 4.5])
 
 
 @pytest.mark.parametrize(
