@@ -83,18 +83,23 @@ class HeldOutPairs:
 
     def _perfect_losses(self) -> np.ndarray | None:
         """Returns the losses of a perfect encoder, where they are known; computed once."""
-        latents = self._experiment.source.known.latents
-        if self._floors is None and latents is not None and latents.score is not None:
-            floor, score = self._experiment.objective.floor(latents.score), latents.score
+        latents, objective = self._experiment.source.known.latents, self._experiment.objective
+        if self._floors is None and latents is not None:
+            score, floor = latents.score, objective.floor(latents.score)
+            # What is learned without negatives needs none to be found.
+            contrasts = objective.chance(self._experiment.batch_size) is not None
             if floor is not None:
 
-                def of_batch(_: Weights, pairs: Pairs, key: Array) -> tuple[Array, Array]:
+                def of_batch(_: Weights, pairs: Pairs, key: Array) -> tuple[Array, ...]:
                     del key
                     both = _latents(pairs)
+                    if score is None or not contrasts:
+                        return (floor(*both),)
                     return floor(*both), worth_of_factors(*both, score)
 
-                self._floors, worth = self._over_batches(of_batch)(Weights({}, {}))
-                self._worth = mean_worth(worth, score.concentration)
+                self._floors, *worth = self._over_batches(of_batch)(Weights({}, {}))
+                if worth and score is not None:
+                    self._worth = mean_worth(worth[0], score.concentration)
         return self._floors
 
     def _score(self, weights: Weights, pairs: Pairs, key: Array) -> tuple[Array, dict[str, Array]]:
