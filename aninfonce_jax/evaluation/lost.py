@@ -11,8 +11,8 @@ _OFFSET, _TOLD = 0.5, 0.5
 _MORE = "with more steps, or with larger batches"
 _ADVICE = (
     "Train again with objective.kind=aninfonce and objective.spreading=3, and with "
-    "objective.keeping=0.3 if observations have about as many dimensions as there are factors; "
-    f"{_MORE}; --mode=diagnose shows more"
+    "objective.keeping=0.3 if observations have about as many dimensions as there are factors; or, "
+    f"if it had them, {_MORE}; --mode=diagnose shows more"
 )
 _ADVICE_OFF_SPHERE = f"Train again {_MORE}, or with a lower learning rate"
 
