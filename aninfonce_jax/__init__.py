@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from aninfonce_jax.estimator.loading import load
     from aninfonce_jax.estimator.model import TrainedModel
     from aninfonce_jax.estimator.saved import ModelError
+    from aninfonce_jax.evaluation.worth import factor_worth
     from aninfonce_jax.losses.centring import centring_penalty
     from aninfonce_jax.losses.contrast import aninfonce_loss, infonce_loss, lp_loss
     from aninfonce_jax.losses.given import Bank, Factored, PerAnchor
@@ -51,6 +52,7 @@ if TYPE_CHECKING:
         mcc,
         recovered_map,
     )
+    from aninfonce_jax.scores.lost import LostTrace, lost_factor_traces
     from aninfonce_jax.scores.spectra import alpha_req, lidar, rankme
     from aninfonce_jax.sources import pairs
     from aninfonce_jax.sources.ensemble import EnsembleSource
@@ -97,6 +99,7 @@ _HOMES = {
     "aninfonce_jax.estimator.model": ("TrainedModel",),
     "aninfonce_jax.estimator.saved": ("ModelError",),
     "aninfonce_jax.diagnosis.diagnose": ("diagnose",),
+    "aninfonce_jax.evaluation.worth": ("factor_worth",),
     "aninfonce_jax.losses.centring": ("centring_penalty",),
     "aninfonce_jax.losses.keeping": ("keeping_penalty",),
     "aninfonce_jax.losses.own_negatives": ("own_negatives_loss",),
@@ -149,6 +152,10 @@ _HOMES = {
         "mcc",
         "recovered_map",
     ),
+    "aninfonce_jax.scores.lost": (
+        "LostTrace",
+        "lost_factor_traces",
+    ),
     "aninfonce_jax.scores.spectra": (
         "alpha_req",
         "lidar",
@@ -195,6 +202,7 @@ __all__ = [
     "LinenEncoder",
     "LogConfig",
     "LossOutput",
+    "LostTrace",
     "ModelError",
     "NNXEncoder",
     "Objective",
@@ -223,6 +231,7 @@ __all__ = [
     "evaluate",
     "explicitness",
     "factor_scores",
+    "factor_worth",
     "infomec",
     "infonce_loss",
     "keeping_penalty",
@@ -230,6 +239,7 @@ __all__ = [
     "linear_r2",
     "linear_r2_per_factor",
     "load",
+    "lost_factor_traces",
     "lp_loss",
     "make_optimizer",
     "marginals",

@@ -26,7 +26,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from aninfonce_jax import config as config_lib
@@ -34,9 +33,10 @@ from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.parse import read_override
 from aninfonce_jax.config.schema import Config
-from aninfonce_jax.losses.contrast import aninfonce_loss
+from aninfonce_jax.evaluation.worth import factor_worth
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import concentration, identifiability
+from aninfonce_jax.scores.lost import monomials, untold, whitened
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.step import make_train_step
 
@@ -52,8 +52,14 @@ LONGER = {"small": {"train.steps": 20_000, "encoder.widths": (128, 128, 128, 128
 FOUND = {"quickstart": 0.97, "small": 0.97, "full": 0.99}
 # What is called learned on the way there.
 NEARLY = 0.99
-# A factor below this R² is lost, and a lost one of which quadratic terms explain this much folded.
-LOST, EXPLAINED = 0.9, 0.5
+# A factor below this R² is lost.
+LOST = 0.9
+# An output of which functions explain this share, beyond what is linear, holds them.
+EXPLAINED = 0.5
+# A factor is merged with those that have at least this share of the direction that is lost.
+SHARED = 0.2
+# Up to so many factors there are few enough products of three.
+CUBED = 12
 EVALUATIONS = 20
 SAMPLES = 8192
 
@@ -166,7 +172,7 @@ def train(run: Run) -> dict[str, Any]:
         "r2": per_factor.tolist(),
         "worst": float(per_factor.min()),
         "steps_to_goal": steps_to(curve, NEARLY),
-        "lost": fate_of_lost(z, features, per_factor),
+        "lost": fate_of_lost(z, features, np.max([r2 for _, r2 in curve], axis=0)),
         "mean": (math.sqrt(z.shape[1]) * np.abs(features.mean(axis=0))).tolist(),
         "curve": [(done, float(r2.min()), float(r2.mean())) for done, r2 in curve],
         "cpu_seconds": time.process_time() - begin,
@@ -198,29 +204,48 @@ def steps_to(curve: list[tuple[int, np.ndarray]], goal: float) -> int | None:
     return reached
 
 
-def fate_of_lost(z: np.ndarray, features: np.ndarray, per_factor: np.ndarray) -> dict[str, str]:
-    """Returns for every lost factor whether it was folded, or has not been learned.
+def fate_of_lost(z: np.ndarray, features: np.ndarray, best: np.ndarray) -> dict[str, str]:
+    """Returns what became of every lost factor, and what its output holds instead.
 
-    Some output of a folded encoder is a function of squares: what linear terms in the latents
-    leave of it, squares and products explain.
+    What is lost is a direction of the latents. Where it lies between several factors these are
+    merged: they share outputs. Of the outputs, what is linear in the latents is left out. A large
+    rest that is an even function of the lost direction is a fold; one that products of latents
+    explain is a function of others. Without such a rest the direction was given up, if the factor
+    was known once, or never learned.
+
+    Args:
+      z: the latents, [samples, dim].
+      features: of the encoder, [samples, outputs].
+      best: the highest R² of every factor along the run, [dim].
     """
-    lost = [int(index) for index in np.flatnonzero(per_factor < LOST)]
-    if not lost:
-        return {}
-    centred = z - z.mean(axis=0)
-    rest = features - features.mean(axis=0)
-    rest = rest - centred @ np.linalg.lstsq(centred, rest, rcond=None)[0]
-    rows, columns = np.triu_indices(z.shape[1])
-    quadratic = z[:, rows] * z[:, columns]
-    quadratic = quadratic - quadratic.mean(axis=0)
-    half = len(z) // 2
-    fit = np.linalg.lstsq(quadratic[:half], rest[:half], rcond=None)[0]
-    error = np.sum((rest[half:] - quadratic[half:] @ fit) ** 2, axis=0)
-    spread = np.sum((features[half:] - features[half:].mean(axis=0)) ** 2, axis=0)
-    # As a share of the whole output: what is nearly linear has nothing to explain.
-    share = (np.sum(rest[half:] ** 2, axis=0) - error) / spread
-    fate = "folded" if share.max() >= EXPLAINED else "not learned"
-    return {str(index): fate for index in lost}
+    lost = np.flatnonzero(identifiability.linear_r2_per_factor(z, features) < LOST)
+    factors = (z - z.mean(axis=0)) / z.std(axis=0)
+    outputs, _ = whitened(features, 1e-3)
+    unknown, directions = np.linalg.eigh(untold(outputs, factors))
+    fates = {}
+    for index in lost:
+        shares = np.square(directions) * (unknown > 1 - LOST)
+        own = int(np.argmax(shares[index]))
+        partners = [str(k) for k in np.flatnonzero(shares[:, own] > SHARED) if k != index]
+        fate = _held_instead(factors, outputs, factors @ directions[:, own])
+        if fate is None:
+            fate = "given up" if best[index] >= LOST else "never learned"
+        fates[str(index)] = f"merged with {' and '.join(partners)}, {fate}" if partners else fate
+    return fates
+
+
+def _held_instead(factors: np.ndarray, outputs: np.ndarray, lost: np.ndarray) -> str | None:
+    """Returns which functions of the latents some output holds, if they are most of it."""
+    linear = untold(factors, outputs)
+    degree = 3 if factors.shape[1] <= CUBED else 2
+    kinds = {
+        "folded": np.column_stack([factors, np.abs(lost), lost**2, lost**4]),
+        "function of others": monomials(factors, degree),
+    }
+    for kind, functions in kinds.items():
+        if np.linalg.eigvalsh(linear - untold(functions, outputs))[-1] >= EXPLAINED:
+            return kind
+    return None
 
 
 def _against_truth(
@@ -237,28 +262,8 @@ def _against_truth(
         matrix = identifiability.recovered_map(z, features)
         matched = concentration.recovered_concentration(truth, np.asarray(learned), matrix)
         found["concentration_error"] = float(np.max(np.abs(matched / truth - 1)))
-        found["worth"] = worth_of_weakest(experiment, np.asarray(truth))
+        found["worth"] = float(factor_worth(truth, experiment.batch_size).min())
     return found
-
-
-def worth_of_weakest(experiment: Experiment, truth: np.ndarray, batches: int = 20) -> float:
-    """Returns by how many nats the floor of the loss rises without the weakest factor."""
-    without = truth.copy()
-    without[np.argmin(truth)] = 0.0
-
-    @jax.jit
-    def differences(key: jax.Array) -> jax.Array:
-        pairs = experiment.source.pairs(key, None, experiment.batch_size)
-        settings = {"negatives": experiment.objective.negatives, "normalize": False}
-
-        def loss(concentration: np.ndarray) -> jax.Array:
-            values = jnp.asarray(concentration, jnp.float32)
-            return aninfonce_loss(pairs.latents1, pairs.latents2, values, **settings).loss
-
-        return loss(without) - loss(truth)
-
-    keys = jax.random.split(jax.random.key(0), batches)
-    return float(np.mean([differences(key) for key in keys]))
 
 
 # --- Reading and printing ---

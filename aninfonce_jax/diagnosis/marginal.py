@@ -44,8 +44,8 @@ def check_uniform(anchors: FloatArray, names: list[str]) -> Finding:
         "anchors are uniform on the sphere",
         evidence,
         "Some inputs are far more common than others, or the encoder has not spread them yet. "
-        "Balance the data, train longer or with more negatives; objective.centring keeps the "
-        "mean at zero. The theorem needs it; R² often survives mild deviations.",
+        "Balance the data, train longer or with more negatives; objective.spreading=3 spreads them "
+        "early in training. The theorem needs it; R² often survives mild deviations.",
         is_cause=True,
         details={
             # On a uniform sphere all scaled means are 0, and all scaled squares 1.
@@ -266,14 +266,15 @@ def _one_sided_advice(projected: FloatArray, dim: int) -> str:
             "Outputs keep to one side and away from the middle, so it is an offset rather than a "
             "fold: all inputs have something in common, such as a narrow subject, or the encoder "
             "has not spread them yet. Take inputs that differ more; train longer, with more "
-            "negatives or objective.centring. If the encoder is finished, subtract the mean of its "
-            "outputs, normalise, and diagnose again."
+            "negatives or objective.spreading=3. If the encoder is finished, subtract the mean of "
+            "its outputs, normalise, and diagnose again."
         )
     else:
         first = (
             "If an output has one sign, the encoder covers one side of the sphere only, and a "
-            "factor's sign is lost. Train again with objective.centring (an.centring_penalty), a "
-            "smaller start of Λ̂ or a smaller learning rate; it rarely finds back by itself. If "
+            "factor's sign is lost; it rarely finds back by itself. Train again with "
+            "objective.spreading=3 (an.spreading_penalty), and with objective.keeping=0.3 "
+            "(an.keeping_penalty) if inputs have about as many dimensions as there are factors. If "
             "the factors themselves are one-sided, it is no fold."
         )
     return (

@@ -16,18 +16,20 @@ class Findings:
       scores: numbers, lists and, as details, whatever JSON holds.
       intervals: of those scores that have one, under the same names.
       embeddings: of some examples, [n, dim], as the objective compares them.
+      observations: what was embedded, [n, ...], where it is exact: without noise.
     """
 
     scores: dict[str, Any] = dataclasses.field(default_factory=dict)
     intervals: dict[str, Any] = dataclasses.field(default_factory=dict)
     embeddings: np.ndarray | None = None
+    observations: np.ndarray | None = None
 
     def add(self, other: "Findings") -> None:
         """Takes over what another part has found."""
         self.scores |= other.scores
         self.intervals |= other.intervals
         if other.embeddings is not None:
-            self.embeddings = other.embeddings
+            self.embeddings, self.observations = other.embeddings, other.observations
 
 
 class Part(Protocol):

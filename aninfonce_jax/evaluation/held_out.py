@@ -10,6 +10,7 @@ import numpy as np
 
 from aninfonce_jax import rng
 from aninfonce_jax.evaluation.findings import Findings
+from aninfonce_jax.evaluation.worth import mean_worth, worth_of_factors
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import intervals, monitors, overlap, registry
 from aninfonce_jax.sources.source import Source, as_feed
@@ -37,6 +38,7 @@ class HeldOutPairs:
         self._scored = self._over_batches(self._score)
         self._embed = jax.jit(self._embedded)
         self._floors: np.ndarray | None = None
+        self._worth: np.ndarray | None = None
         self.unreadable: set[str] = set()
 
     @property
@@ -58,23 +60,46 @@ class HeldOutPairs:
         return findings
 
     def collapse(self, weights: Weights, *, full: bool) -> Findings:
-        """Returns how far the embeddings of one batch have collapsed."""
-        del full
+        """Returns how far the embeddings of one batch, or of `eval.samples`, have collapsed."""
         if self._source is None:
             return Findings()
-        fed = next(self._batches(1), None)
-        embeddings = self._placement.fetch(self._embed(weights, rng.at_step(self._root, 0), fed))
+        samples = self._experiment.evaluation.samples if full else 1
+        count = -(-samples // self._experiment.batch_size)
+        # A source that is not fed has as many batches as keys.
+        batches = list(self._batches(count)) or [None] * count
+        embeddings = np.concatenate(
+            [
+                self._placement.fetch(self._embed(weights, rng.at_step(self._root, i), fed))
+                for i, fed in enumerate(batches)
+            ]
+        )
         layer = self._experiment.encoder.layers[-1]
         return collapse_findings({layer: embeddings}, layer)
 
+    def worth(self) -> np.ndarray | None:
+        """Returns what each factor is worth to an anchor, [dim], in nats, where it is known."""
+        self._perfect_losses()
+        return self._worth
+
     def _perfect_losses(self) -> np.ndarray | None:
         """Returns the losses of a perfect encoder, where they are known; computed once."""
-        latents = self._experiment.source.known.latents
+        latents, objective = self._experiment.source.known.latents, self._experiment.objective
         if self._floors is None and latents is not None:
-            floor = self._experiment.objective.floor(latents.score)
+            score, floor = latents.score, objective.floor(latents.score)
+            # What is learned without negatives needs none to be found.
+            contrasts = objective.chance(self._experiment.batch_size) is not None
             if floor is not None:
-                perfect = self._over_batches(lambda _, pairs, key: floor(*_latents(pairs)))
-                self._floors = perfect(Weights({}, {}))
+
+                def of_batch(_: Weights, pairs: Pairs, key: Array) -> tuple[Array, ...]:
+                    del key
+                    both = _latents(pairs)
+                    if score is None or not contrasts:
+                        return (floor(*both),)
+                    return floor(*both), worth_of_factors(*both, score)
+
+                self._floors, *worth = self._over_batches(of_batch)(Weights({}, {}))
+                if worth and score is not None:
+                    self._worth = mean_worth(worth[0], score.concentration)
         return self._floors
 
     def _score(self, weights: Weights, pairs: Pairs, key: Array) -> tuple[Array, dict[str, Array]]:

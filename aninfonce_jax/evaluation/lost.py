@@ -1,38 +1,57 @@
-"""Whether an encoder has lost a factor, by its embeddings alone."""
+"""What a run says of a factor that looks lost, by its embeddings alone."""
 
 import numpy as np
 
-from aninfonce_jax.diagnosis import marginal
+from aninfonce_jax.scores.lost import ONE_SIDED, TOLD, lost_factor_traces
 
-# A factor is called lost if the evidence for it is at least this large, by the lower end of its
-# interval. Encoders that found every factor were seen to stay below 0.05. One that lost some may
-# stay below it, too, and is then not noticed.
-_LOST = 0.2
-# With fewer outputs than this there are no others that an output could follow from.
-_FEWEST = 2
+# Of data whose factors nobody has counted, a trace is spoken of from here on only: their factors
+# may be unevenly spread, or depend on each other, without any loss. The first is a share of the
+# squared length.
+_OFFSET, _TOLD = 0.5, 0.5
+_MORE = "with more steps, or with larger batches"
+_ADVICE = (
+    "Train again with objective.kind=aninfonce and objective.spreading=3, and with "
+    "objective.keeping=0.3 if observations have about as many dimensions as there are factors; or, "
+    f"if it had them, {_MORE}; --mode=diagnose shows more"
+)
+_ADVICE_OFF_SPHERE = f"Train again {_MORE}, or with a lower learning rate"
 
 
-def find_lost_factor(embeddings: np.ndarray) -> str | None:
+def find_lost_factor(
+    embeddings: np.ndarray,
+    observations: np.ndarray | None = None,
+    *,
+    on_sphere: bool = True,
+    as_many: bool = True,
+) -> str | None:
     """Returns a sentence if a factor looks lost, and what to do; None if all look found.
 
-    The truth is not needed. Outputs of which each is a factor of a uniform sphere take both signs
-    alike, and none of them follows from the others.
-
     Args:
-      embeddings: of anchors, [samples, dim], of any length.
+      embeddings: of anchors, [samples, dim].
+      observations: what was embedded, [samples, ...]; None: not known, or not to be looked at.
+      on_sphere: whether the directions of embeddings are all that counts.
+      as_many: whether there are known to be as many outputs as factors.
     """
     samples, dim = embeddings.shape
-    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
-    # An interval needs more samples than a regression has coefficients, on each half.
-    if dim < _FEWEST or samples < 8 * dim or not np.all(lengths > 0):
+    # Moments of fewer samples scatter by more than what is looked for.
+    if dim < 2 or samples < 16 * dim or (on_sphere and not np.all(np.any(embeddings, axis=1))):
         return None
-    points = np.asarray(embeddings / lengths, np.float64)
-    finding = marginal.check_injective(points, [f"output {k + 1}" for k in range(dim)])
-    worst = max(finding.evidence, key=lambda item: item.interval[0])
-    if worst.interval[0] < _LOST:
+    traces = lost_factor_traces(embeddings, observations if as_many else None, on_sphere=on_sphere)
+    if as_many:
+        found = [trace for trace in traces if trace.found]
+        begin, means = (
+            "a factor looks lost",
+            "; an encoder that found all of them shows no such thing",
+        )
+    else:
+        limits = {ONE_SIDED: (_OFFSET * dim) ** 0.5, TOLD: _TOLD}
+        found = [t for t in traces if t.value > limits.get(t.name, np.inf)]
+        begin = "it looks as if a factor may be lost"
+        means = (
+            "; how many factors there are is not known here, so it may also be that there are "
+            "fewer than outputs, or that they depend on each other"
+        )
+    if not found:
         return None
-    return (
-        f"a factor looks lost: {worst.name} is {worst.effect:.2f} where an encoder that found all "
-        "of them has 0; train again with objective.kind=aninfonce, objective.spreading=3 and "
-        "objective.keeping=0.3, with more steps, or with larger batches; --mode=diagnose shows more"
-    )
+    words = "; ".join(trace.words for trace in found)
+    return f"{begin}: {words}{means}. {_ADVICE if on_sphere else _ADVICE_OFF_SPHERE}"

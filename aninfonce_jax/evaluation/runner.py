@@ -22,6 +22,7 @@ from aninfonce_jax.evaluation.recovery import make_recovery
 from aninfonce_jax.evaluation.samples import Samples
 from aninfonce_jax.evaluation.shifted import make_shifted
 from aninfonce_jax.evaluation.views import Views
+from aninfonce_jax.evaluation.worth import find_too_little
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.remote import AnyPath
 from aninfonce_jax.scores import health, registry
@@ -93,22 +94,35 @@ def make_evaluate(experiment: Experiment, placement: Placement) -> Evaluate:
             r2=scores.get(registry.R2.key),
         )
         if full and not problems:
-            problems += _lost_factor(experiment, findings.embeddings)
+            problems += _lost_factor(experiment, findings)
+        problems += _too_little(experiment, held_out)
         return {**scores, registry.INTERVALS: findings.intervals, registry.WARNINGS: problems}
 
     return evaluate
 
 
-def _lost_factor(experiment: Experiment, embeddings: np.ndarray | None) -> list[str]:
-    """Returns a sentence if a factor looks lost, of runs whose outputs should each be a factor."""
+def _lost_factor(experiment: Experiment, findings: Findings) -> list[str]:
+    """Returns a sentence if a factor looks lost, as far as that can be known without the truth."""
+    embeddings, latents = findings.embeddings, experiment.source.known.latents
     on_sphere = experiment.objective.compares_directions
-    latents = experiment.source.known.latents
-    if embeddings is None or not on_sphere or latents is None:
+    if embeddings is None:
         return []
-    if embeddings.shape[1] != latents.dim:
+    as_many = latents is not None and embeddings.shape[1] == latents.dim
+    # Off the sphere there is no telling which outputs are meant to be factors.
+    if not (on_sphere or as_many):
         return []
-    lost = find_lost_factor(embeddings)
+    lost = find_lost_factor(embeddings, findings.observations, on_sphere=on_sphere, as_many=as_many)
     return [lost] if lost else []
+
+
+def _too_little(experiment: Experiment, held_out: HeldOutPairs) -> list[str]:
+    """Returns a sentence if the run has too little to find its weakest factor by."""
+    worth, latents = held_out.worth(), experiment.source.known.latents
+    if worth is None or latents is None or latents.score is None:
+        return []
+    true = latents.score.concentration
+    said = find_too_little(worth, true, experiment.batch_size, experiment.steps)
+    return [said] if said else []
 
 
 def _learned(experiment: Experiment, weights: Weights) -> dict[str, Any]:

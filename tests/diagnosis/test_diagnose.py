@@ -77,7 +77,7 @@ def test_the_text_and_the_json():
     u[:, 0], v[:, 0] = np.abs(u[:, 0]), np.abs(v[:, 0])
     found = an.diagnose(u, v)
     assert "VIOLATED  injective" in str(found)
-    assert "objective.centring" in str(found)
+    assert "objective.spreading" in str(found)
     read = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert [f["check"] for f in read["findings"]] == CHECKS
     assert "injective" in found.violated
