@@ -138,6 +138,20 @@ def shifted(size: float) -> Callable[[int], Pairs]:
     return draw
 
 
+def shuffled(share: float) -> Callable[[int], Pairs]:
+    """A second view of which so many rows belong to other anchors."""
+    sample = sound()
+
+    def draw(seed: int) -> Pairs:
+        one, other = sample(seed)
+        rows = np.random.default_rng(seed).permutation(PAIRS)[: round(share * PAIRS)]
+        moved = other.copy()
+        moved[rows] = other[np.roll(rows, 1)]
+        return one, moved
+
+    return draw
+
+
 def peaked(lacking: float) -> Callable[[int], Pairs]:
     """Noise whose exponent is `2 - lacking`, of the same variance 1/15 whatever the exponent."""
     p = 2.0 - lacking
@@ -233,6 +247,11 @@ VIOLATIONS = {
     ),
     "support": Violation("κ of von Mises–Fisher anchors", (0, 1, 2, 3, 5, 10, 15), crowded),
     "uniform": Violation("κ of von Mises–Fisher anchors", (0, 0.1, 0.2, 0.3, 0.5, 1, 1.5), crowded),
+    "pairing": Violation(
+        "share of rows that belong to another anchor",
+        (0, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 1),
+        shuffled,
+    ),
     "shape": Violation(
         "how far the exponent of the noise is below 2", (0, 0.1, 0.2, 0.3, 0.5, 0.8, 1.2), peaked
     ),
@@ -276,6 +295,7 @@ CHECKS: dict[str, Callable[[Draw], Finding]] = {
     "injective": lambda draw: marginal.check_injective(draw.anchors, draw.names),
     "support": lambda draw: marginal.check_support(draw.anchors, draw.anchors, draw.names),
     "uniform": lambda draw: marginal.check_uniform(draw.anchors, draw.names),
+    "pairing": lambda draw: conditional.check_pairing(draw.fit, draw.names),
     "shape": lambda draw: conditional.check_shape(draw.fit, draw.names),
     "one mode": lambda draw: conditional.check_modes(draw.fit, draw.names),
     "centre": lambda draw: conditional.check_centre(draw.fit, draw.names),
