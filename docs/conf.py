@@ -33,6 +33,8 @@ html_static_path = ["_static"]
 html_math_renderer = "mathml"
 html_css_files = ["site.css"]
 exclude_patterns = ["_build"]
+# Single backticks in docstrings.
+default_role = "code"
 
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
@@ -51,6 +53,8 @@ os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # no warning of fr
 def setup(app: Any) -> None:
     """Fills in the reference, and writes formulas as browsers draw them by themselves."""
     app.connect("source-read", _fill)
+    # Before napoleon, which indents what it makes of sections.
+    app.connect("autodoc-process-docstring", _mark_code, priority=400)
     app.add_html_math_renderer("mathml", (_inline_formula, None), (_formula, None))
 
 
@@ -62,6 +66,16 @@ def _inline_formula(translator: Any, node: nodes.math) -> None:
 def _formula(translator: Any, node: nodes.math_block) -> None:
     translator.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>')
     raise nodes.SkipNode
+
+
+def _mark_code(
+    app: Any, what: str, name: str, documented: Any, options: Any, lines: list[str]
+) -> None:
+    """Marks indented paragraphs of a docstring as code; reST would take them for quotations."""
+    for number in reversed(range(2, len(lines))):
+        text, blank, line = lines[number - 2 : number + 1]
+        if text and not text.startswith(" ") and not blank and line.startswith("    "):
+            lines[number:number] = ["::", ""]
 
 
 def _fill(app: Any, page: str, source: list[str]) -> None:

@@ -16,6 +16,8 @@ FloatArray = npt.NDArray[np.float64]
 # With fewer pairs, in all or per dimension, the tests' error rates are not what they say.
 LEAST_PAIRS, LEAST_PER_DIMENSION = 100, 20
 DEFAULT_NEGATIVES = 1023
+# With less between the views than this share of its spread, a dimension is the same in both.
+_SAME = 1e-5
 # A dimension with less than this share of a uniform one's spread says nothing of Λ.
 _DEAD = 0.05
 
@@ -37,8 +39,8 @@ def diagnose(
     break is broken by the data or by the encoder; this can't tell which, and says what to try.
 
     Every check is made to raise a false alarm in at most 5 % of cases (docs/diagnose.md says how
-    that is measured, and what is seen how often). With ten checks some alarm is
-    likely: look at the effects. Pairs must be independent of each other: one pair per input, of
+    that is measured, and what is seen how often). With eleven checks some alarm
+    is likely: look at the effects. Pairs must be independent of each other: one pair per input, of
     inputs that were not trained on.
 
     Args:
@@ -56,8 +58,9 @@ def diagnose(
 
     Raises:
       TypeError: arrays that are not in reach.
-      ValueError: shapes that do not fit, values that are not finite, fewer than 100 pairs, or
-        fewer than 20 per dimension; a `PairsError` where it is the pairs that are at fault.
+      ValueError: shapes that do not fit, values that are not finite, fewer than 100 pairs or
+        fewer than 20 per dimension, or views that are the same; a `PairsError` where it is the
+        pairs that are at fault.
 
     Example:
       >>> view1 = np.random.default_rng(0).normal(size=(500, 3))
@@ -93,6 +96,7 @@ def diagnose(
     ]
     live = np.flatnonzero(np.sqrt(u.shape[1]) * u.std(axis=0) > _DEAD)
     fitted = np.full(u.shape[1], np.nan)
+    _refuse_same(u[:, live], v[:, live], [names[k] for k in live])
     if len(live) >= 2:
         fit = fit_concentration(_unit(u[:, live]), _unit(v[:, live]))
         fitted[live] = fit.concentration
@@ -107,6 +111,7 @@ def _conditional(
     fit: Fit, names: list[str], learned: FloatArray | None, batch_negatives: int
 ) -> list[Finding]:
     findings = [
+        conditional.check_pairing(fit, names),
         conditional.check_shape(fit, names),
         conditional.check_modes(fit, names),
         conditional.check_centre(fit, names),
@@ -118,6 +123,17 @@ def _conditional(
     scale = fit.scale if learned is None else np.sqrt(learned)
     findings.append(negatives.check_negatives(fit.anchors, fit.positives, scale, batch_negatives))
     return findings
+
+
+def _refuse_same(u: FloatArray, v: FloatArray, names: list[str]) -> None:
+    apart = np.sqrt(np.mean((u - v) ** 2, axis=0))
+    same = [name for name, one in zip(names, apart < _SAME * u.std(axis=0), strict=True) if one]
+    if same:
+        where = "all dimensions" if len(same) == len(names) else ", ".join(same)
+        raise PairsError(
+            f"both views of a pair must differ, but they are the same in {where}: Λ would be "
+            "infinite; pass two views of each input, and leave out what never changes"
+        )
 
 
 def _unit(x: FloatArray) -> FloatArray:

@@ -230,6 +230,7 @@ def strongest(
     labels: list[str],
     *,
     level: float = LEVEL,
+    counted: float = 1.0,
 ) -> Evidence:
     """Returns evidence of the worst of several estimates that are normal about 0 without effect.
 
@@ -242,8 +243,10 @@ def strongest(
       tolerance: of the effect.
       labels: where each was measured, [m].
       level: of the intervals, all together.
+      counted: how often each counts in the adjustment; more than once where estimates are not
+        quite as normal as their errors take them to be.
     """
-    m = len(effects)
+    m = counted * len(effects)
     reach = float(stats.norm.isf(level / (2 * m)))
     scores = np.abs(effects) / errors
     worst = int(np.argmax(np.abs(effects) - reach * errors))

@@ -129,6 +129,19 @@ def _uniform(finding: Details) -> Found:
     ]
 
 
+def _pairing(finding: Details) -> Found:
+    shared = np.array(finding["details"]["shared"])
+    least = 1 - finding["evidence"][0]["tolerance"]
+
+    def draw(ax: Axes) -> None:
+        ax.bar(range(len(shared)), shared, color=COLORS["content"])
+        ax.axhline(least, color=COLORS["muted"], lw=1.5, ls=DASHED)
+        _by_output(ax, "correlation of the views")
+
+    keys = [Key("below it harms", "muted", "dash")]
+    return keys, [Drawing("What views share", f"least {shared.min():.2f}", draw)]
+
+
 def _shape(finding: Details) -> Found:
     details = finding["details"]
     quantiles = np.array(details["residual_quantiles"])
@@ -289,6 +302,7 @@ _FIGURES: dict[str, Callable[[Details], Found]] = {
     "collapse": _collapse,
     "injective": _injective,
     "uniform": _uniform,
+    "pairing": _pairing,
     "shape": _shape,
     "one mode": _one_mode,
     "centre": _centre,

@@ -50,6 +50,13 @@ _WORDS = {
         "have. Right: mean and mean square of each output, in units of a uniform sphere. Good: "
         "means on 0, squares on 1.",
     ),
+    "pairing": Words(
+        "Do the views of a pair belong together?",
+        "The loss finds what two views of an input have in common. If they share nothing of an "
+        "output, the pairs can't tell what it holds.",
+        "How alike the two views are in each output: the correlation, 1 if they are the same. "
+        "Below the dashed line next to nothing is shared.",
+    ),
     "shape": Words(
         "Do views scatter as the loss assumes?",
         "The loss scores a pair by a quadratic form, which is right for scatter that falls off "

@@ -7,6 +7,7 @@ from aninfonce_jax.diagnosis.score_matching import fit_concentration
 
 NAMES = ["a", "b", "c"]
 CHECKS = [
+    conditional.check_pairing,
     conditional.check_shape,
     conditional.check_modes,
     conditional.check_centre,
@@ -26,6 +27,23 @@ def test_false_alarms_are_few():
         fit = fit_of(*pairs(seed, 500))
         alarms += [check(fit, NAMES).is_alarm for check in CHECKS]
     assert alarms.max() <= 8
+
+
+def test_views_that_share_little_of_an_output_are_seen():
+    u = uniform(0, 2000, 3)
+    v = positives(1, u, np.array([8.0, 6.0, 0.0]))
+    found = conditional.check_pairing(fit_of(u, v), NAMES)
+    assert found.verdict == "violated"
+    assert "(c)" in found.evidence[0].name
+    few = conditional.check_pairing(fit_of(u[:150], v[:150]), NAMES)
+    assert few.verdict == "doubtful"
+    assert not few.is_alarm
+    # Where they share much, as few pairs are enough to say so.
+    enough = conditional.check_pairing(fit_of(*pairs(0, 150)), NAMES)
+    assert enough.verdict == "holds"
+    assert enough.details["shared"] == pytest.approx(
+        [np.corrcoef(a, b)[0, 1] for a, b in zip(*(x.T for x in pairs(0, 150)), strict=True)]
+    )
 
 
 def test_two_modes_are_seen():
