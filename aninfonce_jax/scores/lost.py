@@ -44,6 +44,12 @@ class LostTrace(NamedTuple):
       value: how much of it there is: about 0 where every factor was found.
       limit: above this a factor looks lost.
       words: what the value says.
+
+    Example:
+      >>> both_ends = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+      >>> trace = an.lost_factor_traces(both_ends)[0]
+      >>> trace.name, trace.value, trace.found
+      ('one-sided', 0.0, False)
     """
 
     name: str
