@@ -295,6 +295,13 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _prepare(self, X: Any, y: Any, *, is_partial: bool = False) -> Prepared:
         if not hasattr(self.dim, "__index__") or isinstance(self.dim, bool) or self.dim < 1:
             raise ValueError(f"dim must be a whole number, at least 1, got {self.dim!r}")
+        # A word such as "no" would count as yes.
+        for name in ("early_stopping", "standardise", "warm_start"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, got {value!r}")
+        if not hasattr(self.verbose, "__index__") or self.verbose < 0:
+            raise ValueError(f"verbose must be 0 or 1, got {self.verbose!r}")
         # Pairs are set aside to be scored by their loss.
         sets_aside = not is_partial and parts.make_objective(self.objective).tells_of_others
         return prepare(

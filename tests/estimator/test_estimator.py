@@ -327,6 +327,34 @@ CASES = {
         ),
         "an encoder must return embeddings in floating point, to be trained, got int32",
     ),
+    "an encoder that loses rows": (
+        lambda: tiny(encoder=(lambda key, x: {}, lambda params, x: x[:1, :3])).fit(VIEW1, VIEW2),
+        "must return an embedding for each observation, got 1 for 2; keep the first axis",
+    ),
+    "a second view that is constant": (
+        lambda: tiny().fit(VIEW1, np.ones_like(VIEW2)),
+        "all columns of view2 are constant: nothing tells one row from another",
+    ),
+    "images that are all black": (
+        lambda: tiny(encoder="resnet10").fit(*np.zeros((2, 20, 8, 8, 3), np.uint8)),
+        "all columns of X are constant",
+    ),
+    "no early stopping in words": (
+        lambda: tiny(early_stopping="no").fit(VIEW1, VIEW2),
+        "early_stopping must be True or False, got 'no'",
+    ),
+    "a number for a choice": (
+        lambda: tiny(standardise=2).fit(VIEW1, VIEW2),
+        "standardise must be True or False, got 2",
+    ),
+    "a warm start in words": (
+        lambda: tiny(warm_start="no").fit(VIEW1, VIEW2),
+        "warm_start must be True or False, got 'no'",
+    ),
+    "a word for how much is told": (
+        lambda: tiny(verbose="yes").fit(VIEW1, VIEW2),
+        "verbose must be 0 or 1, got 'yes'",
+    ),
     "a seed": (lambda: tiny(seed=-1).fit(VIEW1, VIEW2), "seed must be a whole number"),
     "one pair": (lambda: tiny().fit(VIEW1[:1], VIEW2[:1]), "at least 2 are needed"),
     "a short iterator": (
