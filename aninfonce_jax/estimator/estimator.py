@@ -26,6 +26,7 @@ from aninfonce_jax.estimator.prepare import Prepared, as_source, prepare, row_sp
 from aninfonce_jax.estimator.saved import write_model
 from aninfonce_jax.estimator.scoring import loss_of
 from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes, is_number
+from aninfonce_jax.estimator.standardise import inner_encoder
 from aninfonce_jax.estimator.training import ContinuedExperiment, Start, snapshot_tree
 from aninfonce_jax.placement import Placement, local_count
 from aninfonce_jax.remote import AnyPath
@@ -331,7 +332,13 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             prepared.source,
             prepared.encoder,
             parts.make_objective(self.objective),
-            parts.make_updates(self.optimizer, self.learning_rate, steps, is_continued=is_partial),
+            parts.make_updates(
+                self.optimizer,
+                self.learning_rate,
+                steps,
+                is_of_mlp=bool(parts.describe_network(inner_encoder(prepared.encoder))),
+                is_continued=is_partial,
+            ),
             name="estimator",
             seed=seed + (self._calls if is_partial else 0),
             steps=steps,

@@ -133,6 +133,11 @@ def check_finite(values: np.ndarray, what: str) -> None:
         )
 
 
+def inner_encoder(encoder: Encoder) -> Encoder:
+    """Returns what is given standardised observations; of any other encoder, itself."""
+    return encoder.encoder if isinstance(encoder, Standardised) else encoder
+
+
 def statistics_of(tree: Any) -> dict[str, list[float]]:
     """Returns mean and scale of a standardised encoder as JSON holds them; {} of any other."""
     if not isinstance(tree, Standardised):

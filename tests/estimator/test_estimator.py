@@ -1,6 +1,7 @@
 import contextlib
 import functools
 import itertools
+import json
 import os
 import pickle
 import re
@@ -15,7 +16,7 @@ import pytest
 from flax import nnx
 
 import aninfonce_jax as an
-from aninfonce_jax.estimator import prepare
+from aninfonce_jax.estimator import parts, prepare
 from aninfonce_jax.estimator.base import NotFittedError
 from aninfonce_jax.estimator.sizes import choose_sizes
 from aninfonce_jax.training.session import DivergedError
@@ -146,6 +147,25 @@ def test_an_encoder_of_ones_own_is_trained_saved_and_loaded(kind, tmp_path):
         raise AssertionError("another encoder was taken")
     loaded = an.load(tmp_path / "model", encoder=encoder)
     np.testing.assert_array_equal(loaded.transform(VIEW1), model.transform(VIEW1))
+
+
+def test_a_model_keeps_its_network_when_the_default_becomes_another(tmp_path, monkeypatch, fitted):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(parts, "_MLP_WIDTH", (48, 512))
+        earlier.setattr(parts, "_MLP_ACTIVATION", "leaky_relu")
+        model = tiny(steps=1).fit(VIEW1, VIEW2)
+        model.save(tmp_path / "model")
+    embeddings = model.transform(VIEW1)
+    loaded = an.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.transform(VIEW1), embeddings)
+    assert loaded.model_.encoder.encoder.module.activation == "leaky_relu"
+    # Models that were saved before networks were written down all had this one.
+    file = tmp_path / "model" / "model.json"
+    content = json.loads(file.read_text())
+    del content["estimator"]["network"]
+    file.write_text(json.dumps(content))
+    np.testing.assert_array_equal(an.load(tmp_path / "model").transform(VIEW1), embeddings)
+    assert fitted.model_.encoder.encoder.module.activation == "silu"
 
 
 def scaled(key, rows):
