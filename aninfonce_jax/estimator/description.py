@@ -10,7 +10,7 @@ import numpy as np
 from aninfonce_jax.estimator import parts
 from aninfonce_jax.estimator.model import RowSpec
 from aninfonce_jax.estimator.prepare import Prepared, row_spec
-from aninfonce_jax.estimator.standardise import Standardised, statistics_of
+from aninfonce_jax.estimator.standardise import Standardised, inner_encoder, statistics_of
 from aninfonce_jax.models.encoder import Encoder
 from aninfonce_jax.objectives.objective import Objective
 from aninfonce_jax.sources.source import Source
@@ -48,6 +48,7 @@ def describe(params: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
     return {
         "dim": int(params["dim"]),
         "encoder": _name(params["encoder"]),
+        "network": parts.describe_network(inner_encoder(prepared.encoder)),
         "objective": parts.describe_objective(objective) or GIVEN,
         "optimizer": _name(params["optimizer"]),
         "learning_rate": params["learning_rate"],
@@ -70,8 +71,9 @@ def remake(described: Mapping[str, Any], given: Mapping[str, Any]) -> Remade:
     Raises:
       GivenError: one is missing.
     """
-    shape = tuple(described["shape"])
-    encoder = parts.make_encoder(choose("encoder", described, given), described["dim"], shape)
+    dim, shape = described["dim"], tuple(described["shape"])
+    network = described.get("network", parts.earlier_network(dim, shape))
+    encoder = parts.make_encoder(choose("encoder", described, given), dim, shape, network)
     if described["statistics"]:
         values = {
             name: np.asarray(own, np.float32) for name, own in described["statistics"].items()

@@ -26,6 +26,7 @@ from aninfonce_jax.estimator.prepare import Prepared, as_source, prepare, row_sp
 from aninfonce_jax.estimator.saved import write_model
 from aninfonce_jax.estimator.scoring import loss_of
 from aninfonce_jax.estimator.sizes import PATIENCE, choose_sizes, is_number
+from aninfonce_jax.estimator.standardise import inner_encoder
 from aninfonce_jax.estimator.training import ContinuedExperiment, Start, snapshot_tree
 from aninfonce_jax.placement import Placement, local_count
 from aninfonce_jax.remote import AnyPath
@@ -295,6 +296,13 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _prepare(self, X: Any, y: Any, *, is_partial: bool = False) -> Prepared:
         if not hasattr(self.dim, "__index__") or isinstance(self.dim, bool) or self.dim < 1:
             raise ValueError(f"dim must be a whole number, at least 1, got {self.dim!r}")
+        # A word such as "no" would count as yes.
+        for name in ("early_stopping", "standardise", "warm_start"):
+            value = getattr(self, name)
+            if not isinstance(value, bool | np.bool_):
+                raise ValueError(f"{name} must be True or False, got {value!r}")
+        if not hasattr(self.verbose, "__index__") or self.verbose < 0:
+            raise ValueError(f"verbose must be 0 or 1, got {self.verbose!r}")
         # Pairs are set aside to be scored by their loss.
         sets_aside = not is_partial and parts.make_objective(self.objective).tells_of_others
         return prepare(
@@ -324,7 +332,13 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             prepared.source,
             prepared.encoder,
             parts.make_objective(self.objective),
-            parts.make_updates(self.optimizer, self.learning_rate, steps, is_continued=is_partial),
+            parts.make_updates(
+                self.optimizer,
+                self.learning_rate,
+                steps,
+                is_of_mlp=bool(parts.describe_network(inner_encoder(prepared.encoder))),
+                is_continued=is_partial,
+            ),
             name="estimator",
             seed=seed + (self._calls if is_partial else 0),
             steps=steps,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -42,14 +43,20 @@ _WRITTEN = (AnInfoNCE, InfoNCE, LpLoss, TriCL, VICReg, SIGReg, AugSelf, Diet)
 OPTIMIZERS = {"muon": 5e-3, "adam": 1e-3, "adamw": 1e-3}
 
 # Hidden layers of an MLP, and the range of their width: wide enough to begin as a linear map that
-# loses nothing, narrow enough not to learn a few thousand pairs by heart.
+# loses nothing, narrow enough not to learn a few thousand pairs by heart. A smooth activation
+# learns less by heart than one with kinks, and finds mixings of either kind.
 _MLP_LAYERS = 4
-_MLP_WIDTH = (48, 512)
+_MLP_WIDTH = (64, 512)
+_MLP_ACTIVATION = "silu"
+# What models have that were saved before the network was written down.
+_EARLIER_LEAST_WIDTH, _EARLIER_ACTIVATION = 48, "leaky_relu"
 _PROJECTOR_WIDTH = 512
 # Up to this side, a ResNet must not begin by quartering its images.
 _SMALL_SIDE = 64
 # Muon's weight decay, which also keeps a network from learning pairs by heart.
 _MUON_DECAY = 0.3
+# Of our MLP, which begins as a linear map and is slow to bend at the rate of others.
+_MLP_MUON_RATE = 1e-2
 _CONCENTRATION_RATE = 1e-2
 
 
@@ -64,13 +71,16 @@ class _ThreeChannels(nn.Module):
         return self.inner(images, train=train)
 
 
-def make_encoder(given: Any, dim: int, shape: tuple[int, ...]) -> Encoder:
+def make_encoder(
+    given: Any, dim: int, shape: tuple[int, ...], network: Mapping[str, Any] | None = None
+) -> Encoder:
     """Returns the encoder of a name, or of whatever `as_encoder` takes.
 
     Args:
       given: the estimator's argument.
       dim: of the embeddings.
       shape: of an observation.
+      network: of an MLP, as `describe_network` returned it; None: chosen.
 
     Raises:
       ValueError: there is none of the name, or it takes no such observations.
@@ -85,11 +95,10 @@ def make_encoder(given: Any, dim: int, shape: tuple[int, ...]) -> Encoder:
         )
     kind = name_for(shape) if given == "auto" else given
     if kind == "mlp":
-        least, most = _MLP_WIDTH
-        width = min(most, max(least, 2 * dim, 2 * math.prod(shape)))
+        network = network or _choose_network(dim, shape, _MLP_WIDTH[0], _MLP_ACTIVATION)
+        widths, activation = tuple(network["widths"]), network["activation"]
         output = OutputNormalization("none")
-        widths = (width,) * _MLP_LAYERS
-        return LinenEncoder(MLP(widths, dim, "leaky_relu", "looks_linear", False, output))
+        return LinenEncoder(MLP(widths, dim, activation, "looks_linear", False, output))
     if kind == "conv1d":
         if len(shape) != 2:
             raise ValueError(
@@ -104,6 +113,29 @@ def make_encoder(given: Any, dim: int, shape: tuple[int, ...]) -> Encoder:
     backbone = ResNet(int(kind.removeprefix("resnet")), stem)
     projector = Projector((_PROJECTOR_WIDTH,), dim, norm=True)
     return LinenEncoder(_ThreeChannels(ProjectedResNet(backbone, projector)), LAYERS)
+
+
+def _choose_network(
+    dim: int, shape: tuple[int, ...], least_width: int, activation: str
+) -> dict[str, Any]:
+    width = min(_MLP_WIDTH[1], max(least_width, 2 * dim, 2 * math.prod(shape)))
+    return {"widths": [width] * _MLP_LAYERS, "activation": activation}
+
+
+def describe_network(encoder: Encoder) -> dict[str, Any]:
+    """Returns what an MLP is made of as JSON holds it; {} of any other encoder.
+
+    What a name stands for may be another network in a later version.
+    """
+    module = getattr(encoder, "module", None)
+    if not isinstance(module, MLP):
+        return {}
+    return {"widths": list(module.widths), "activation": module.activation}
+
+
+def earlier_network(dim: int, shape: tuple[int, ...]) -> dict[str, Any]:
+    """Returns the network of an MLP that was saved before networks were written down."""
+    return _choose_network(dim, shape, _EARLIER_LEAST_WIDTH, _EARLIER_ACTIVATION)
 
 
 def name_for(shape: tuple[int, ...]) -> str:
@@ -141,7 +173,12 @@ def make_objective(given: Any) -> Objective:
 
 
 def make_updates(
-    given: Any, learning_rate: float | None, steps: int, *, is_continued: bool = False
+    given: Any,
+    learning_rate: float | None,
+    steps: int,
+    *,
+    is_of_mlp: bool = False,
+    is_continued: bool = False,
 ) -> optax.GradientTransformation:
     """Returns the optimiser of a name for a run of `steps` steps, or the object itself.
 
@@ -149,6 +186,7 @@ def make_updates(
       given: the estimator's argument.
       learning_rate: of the encoder; None: what is usual for the name.
       steps: of the run.
+      is_of_mlp: whether the encoder is our MLP.
       is_continued: whether it goes on from a trained model, at a constant rate.
     """
     if isinstance(given, optax.GradientTransformation):
@@ -161,10 +199,11 @@ def make_updates(
         is_number(learning_rate) and 0 < learning_rate < math.inf
     ):
         raise ValueError(f"learning_rate must be a number above 0, got {learning_rate!r}")
+    usual = _MLP_MUON_RATE if given == "muon" and is_of_mlp else OPTIMIZERS[given]
     return make_optimizer(
         given,  # type: ignore[arg-type]
         steps=steps,
-        learning_rate=OPTIMIZERS[given] if learning_rate is None else learning_rate,
+        learning_rate=usual if learning_rate is None else learning_rate,
         concentration_learning_rate=_CONCENTRATION_RATE,
         schedule="constant" if is_continued else "cosine",
         warmup_steps=0 if is_continued else min(50, steps // 10),

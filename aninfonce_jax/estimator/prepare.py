@@ -13,7 +13,7 @@ from aninfonce_jax.estimator import parts
 from aninfonce_jax.estimator.checks import as_array
 from aninfonce_jax.estimator.model import RowSpec
 from aninfonce_jax.estimator.sizes import Sizes
-from aninfonce_jax.estimator.standardise import Standardised, examine
+from aninfonce_jax.estimator.standardise import Standardised, check_varies, examine
 from aninfonce_jax.models.encoder import Encoder
 from aninfonce_jax.placement import Rows
 from aninfonce_jax.sources import pairs as pairs_lib
@@ -77,7 +77,11 @@ def as_source(X: Any, y: Any, rule: Any) -> Source:
             "pairs=an.pairs.grouped and fit(X, labels) for rows of the same thing; "
             "requires y to be passed, but the target y is None"
         )
-    return pairs_lib.paired(first, as_array(y, "view2"))
+    second = as_array(y, "view2")
+    made = pairs_lib.paired(first, second)
+    for array, what in ((first, "X"), (second, "view2")):
+        check_varies(array, what)
+    return made
 
 
 def _by_rule(rule: Any, X: Any, y: Any) -> Source:

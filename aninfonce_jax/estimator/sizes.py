@@ -11,11 +11,11 @@ _LEAST_BATCH = 16
 _LEAST_TO_SPLIT = 4 * _LEAST_BATCH
 # Rows of a batch that make a device worth its while.
 _ROWS_PER_DEVICE = 8
-_STEPS = 1000
+_STEPS = 1500
 # Evaluations of a run.
 _EVALUATIONS = 20
 # Evaluations without a better one until a run gives up.
-PATIENCE = 5
+PATIENCE = 10
 _HELD_OUT_BATCHES = 8
 
 

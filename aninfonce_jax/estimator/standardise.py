@@ -83,10 +83,7 @@ def examine(arrays: Sequence[np.ndarray], what: str = "X") -> tuple[np.ndarray, 
     spread = np.sqrt(np.maximum(squares / count - np.square(offset), 0.0))
     is_constant = squares == 0
     if is_constant.all():
-        raise ValueError(
-            f"all columns of {what} are constant: nothing tells one row from another; check how "
-            "it was read"
-        )
+        raise _all_alike(what)
     if is_constant.any() and arrays[0].ndim == 2:
         named = ", ".join(map(str, np.flatnonzero(is_constant)[:_NAMED]))
         more = " …" if is_constant.sum() > _NAMED else ""
@@ -97,6 +94,19 @@ def examine(arrays: Sequence[np.ndarray], what: str = "X") -> tuple[np.ndarray, 
         )
     spread[is_constant | (spread == 0)] = 1.0
     return (origin + offset).astype(np.float32), spread.astype(np.float32)
+
+
+def check_varies(rows: np.ndarray, what: str) -> None:
+    """Raises ValueError if all rows are the same; reads no further than to the first other one."""
+    if len(rows) > 1 and not any((chunk != rows[:1]).any() for chunk in chunks(rows)):
+        raise _all_alike(what)
+
+
+def _all_alike(what: str) -> ValueError:
+    return ValueError(
+        f"all columns of {what} are constant: nothing tells one row from another; check how it "
+        "was read"
+    )
 
 
 def as_columns(rows: np.ndarray) -> np.ndarray:
@@ -121,6 +131,11 @@ def check_finite(values: np.ndarray, what: str) -> None:
         raise ValueError(
             f"{what} must be finite, got {found}; leave out or fill in such rows first"
         )
+
+
+def inner_encoder(encoder: Encoder) -> Encoder:
+    """Returns what is given standardised observations; of any other encoder, itself."""
+    return encoder.encoder if isinstance(encoder, Standardised) else encoder
 
 
 def statistics_of(tree: Any) -> dict[str, list[float]]:

@@ -108,6 +108,11 @@ def layer_widths(encoder: Encoder, example: Array) -> dict[str, int]:
             f"an encoder must return embeddings [batch, dim], got shape {shape} for observations "
             f"of shape {example.shape}; flatten or pool its output"
         )
+    if shape[0] != len(example):
+        raise ValueError(
+            f"an encoder must return an embedding for each observation, got {shape[0]} for "
+            f"{len(example)}; keep the first axis as it is"
+        )
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(
             f"an encoder must return embeddings in floating point, to be trained, got {dtype}"

@@ -33,6 +33,10 @@ class IteratorPairs(Source):
     def __init__(self, pairs: Iterable[Any], *, batched: bool = False) -> None:
         self._pairs = pairs
         self._batched = batched
+        if not hasattr(pairs, "__iter__"):
+            raise TypeError(
+                f"an iterator of pairs must give (view1, view2), one after the other, got {pairs!r}"
+            )
         # `iter` of an iterator is that iterator, which ends; other iterables begin anew each time.
         self._ends = iter(pairs) is pairs
         self._ahead: list[_Pair] = []

@@ -146,6 +146,13 @@ def grouped(x: Any, labels: Any) -> ArrayPairs:
     rows, marks = as_rows(x, "x"), np.asarray(labels)
     if marks.shape != (len(rows),):
         raise ValueError(f"labels must be [{len(rows)}], one for each row, got shape {marks.shape}")
+    # NaN is no label, though NumPy takes all of them for the same one.
+    is_missing = marks != marks
+    if np.any(is_missing):
+        raise ValueError(
+            f"labels must tell what each row belongs to, got NaN for {is_missing.sum()} of "
+            f"{len(rows)} rows; leave those rows out, or give each a label of its own"
+        )
     _, numbers = np.unique(marks, return_inverse=True)
     counts = np.bincount(numbers)
     kept = np.flatnonzero(counts[numbers] > 1)

@@ -1,6 +1,7 @@
 import contextlib
 import functools
 import itertools
+import json
 import os
 import pickle
 import re
@@ -15,7 +16,7 @@ import pytest
 from flax import nnx
 
 import aninfonce_jax as an
-from aninfonce_jax.estimator import prepare
+from aninfonce_jax.estimator import parts, prepare
 from aninfonce_jax.estimator.base import NotFittedError
 from aninfonce_jax.estimator.sizes import choose_sizes
 from aninfonce_jax.training.session import DivergedError
@@ -146,6 +147,25 @@ def test_an_encoder_of_ones_own_is_trained_saved_and_loaded(kind, tmp_path):
         raise AssertionError("another encoder was taken")
     loaded = an.load(tmp_path / "model", encoder=encoder)
     np.testing.assert_array_equal(loaded.transform(VIEW1), model.transform(VIEW1))
+
+
+def test_a_model_keeps_its_network_when_the_default_becomes_another(tmp_path, monkeypatch, fitted):
+    with monkeypatch.context() as earlier:
+        earlier.setattr(parts, "_MLP_WIDTH", (48, 512))
+        earlier.setattr(parts, "_MLP_ACTIVATION", "leaky_relu")
+        model = tiny(steps=1).fit(VIEW1, VIEW2)
+        model.save(tmp_path / "model")
+    embeddings = model.transform(VIEW1)
+    loaded = an.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.transform(VIEW1), embeddings)
+    assert loaded.model_.encoder.encoder.module.activation == "leaky_relu"
+    # Models that were saved before networks were written down all had this one.
+    file = tmp_path / "model" / "model.json"
+    content = json.loads(file.read_text())
+    del content["estimator"]["network"]
+    file.write_text(json.dumps(content))
+    np.testing.assert_array_equal(an.load(tmp_path / "model").transform(VIEW1), embeddings)
+    assert fitted.model_.encoder.encoder.module.activation == "silu"
 
 
 def scaled(key, rows):
@@ -326,6 +346,34 @@ CASES = {
             VIEW1, VIEW2
         ),
         "an encoder must return embeddings in floating point, to be trained, got int32",
+    ),
+    "an encoder that loses rows": (
+        lambda: tiny(encoder=(lambda key, x: {}, lambda params, x: x[:1, :3])).fit(VIEW1, VIEW2),
+        "must return an embedding for each observation, got 1 for 2; keep the first axis",
+    ),
+    "a second view that is constant": (
+        lambda: tiny().fit(VIEW1, np.ones_like(VIEW2)),
+        "all columns of view2 are constant: nothing tells one row from another",
+    ),
+    "images that are all black": (
+        lambda: tiny(encoder="resnet10").fit(*np.zeros((2, 20, 8, 8, 3), np.uint8)),
+        "all columns of X are constant",
+    ),
+    "no early stopping in words": (
+        lambda: tiny(early_stopping="no").fit(VIEW1, VIEW2),
+        "early_stopping must be True or False, got 'no'",
+    ),
+    "a number for a choice": (
+        lambda: tiny(standardise=2).fit(VIEW1, VIEW2),
+        "standardise must be True or False, got 2",
+    ),
+    "a warm start in words": (
+        lambda: tiny(warm_start="no").fit(VIEW1, VIEW2),
+        "warm_start must be True or False, got 'no'",
+    ),
+    "a word for how much is told": (
+        lambda: tiny(verbose="yes").fit(VIEW1, VIEW2),
+        "verbose must be 0 or 1, got 'yes'",
     ),
     "a seed": (lambda: tiny(seed=-1).fit(VIEW1, VIEW2), "seed must be a whole number"),
     "one pair": (lambda: tiny().fit(VIEW1[:1], VIEW2[:1]), "at least 2 are needed"),

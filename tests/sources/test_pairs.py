@@ -247,6 +247,10 @@ CASES = {
     ),
     "no labels alike": (lambda: an.pairs.grouped(ROWS, np.arange(6)), "no two of the 6 labels"),
     "labels missing": (lambda: an.pairs.grouped(ROWS, [0, 0]), r"labels must be [6]"),
+    "a label that is NaN": (
+        lambda: an.pairs.grouped(ROWS, [0.0, 0.0, np.nan, np.nan, 1.0, 1.0]),
+        "got NaN for 2 of 6 rows; leave those rows out",
+    ),
     "no pair": (lambda: an.pairs.from_iterator([1, 2]), "must give pairs (view1, view2), got int"),
     "an empty iterator": (lambda: an.pairs.from_iterator([]), "gave none"),
     "views that differ": (
