@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -311,8 +312,8 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             encoder=self.encoder,
             dim=int(self.dim),
             standardises=self.standardise,
-            sizes=lambda pairs: choose_sizes(
-                pairs,
+            sizes=functools.partial(
+                choose_sizes,
                 batch_size=self.batch_size,
                 steps=1 if is_partial else self.steps,
                 held_out=self.held_out if sets_aside else 0.0,
