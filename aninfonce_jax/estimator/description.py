@@ -51,7 +51,7 @@ def describe(params: Mapping[str, Any], prepared: Prepared) -> dict[str, Any]:
         "network": parts.describe_network(inner_encoder(prepared.encoder)),
         "objective": parts.describe_objective(objective) or GIVEN,
         "optimizer": _name(params["optimizer"]),
-        "learning_rate": params["learning_rate"],
+        **{name: as_json(params[name]) for name in ("learning_rate", "held_out", "standardise")},
         "shape": list(rows.shape),
         "is_bytes": rows.is_bytes,
         "resize": rows.resize,
@@ -102,6 +102,13 @@ def choose(name: str, described: Mapping[str, Any], given: Mapping[str, Any]) ->
             f"not saved; pass it: an.load(path, {name}=...)"
         )
     return given[name]
+
+
+def as_json(value: Any) -> Any:
+    """Returns an argument as JSON holds it; an object is passed again when a model is loaded."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return value.item() if isinstance(value, np.generic) else GIVEN
 
 
 def _name(given: Any) -> str:

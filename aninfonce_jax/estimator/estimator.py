@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +21,7 @@ from aninfonce_jax.estimator.base import (
     TransformerMixin,
 )
 from aninfonce_jax.estimator.checks import as_array, check_features, feature_names, is_fitted
-from aninfonce_jax.estimator.description import GIVEN, describe
+from aninfonce_jax.estimator.description import as_json, describe
 from aninfonce_jax.estimator.model import TrainedModel
 from aninfonce_jax.estimator.prepare import Prepared, as_source, prepare, row_spec
 from aninfonce_jax.estimator.saved import write_model
@@ -242,7 +243,7 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
     def _content(self) -> dict[str, Any]:
         """Returns what is written of it besides the weights."""
         self._require_fitted()
-        params = {name: _in_json(value) for name, value in self.get_params(deep=False).items()}
+        params = {name: as_json(value) for name, value in self.get_params(deep=False).items()}
         # What only another `fit` would need.
         seed = self.random_state if isinstance(self.random_state, int) else None
         own = {"pairs": None, "workdir": None, "random_state": seed}
@@ -311,8 +312,8 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
             encoder=self.encoder,
             dim=int(self.dim),
             standardises=self.standardise,
-            sizes=lambda pairs: choose_sizes(
-                pairs,
+            sizes=functools.partial(
+                choose_sizes,
                 batch_size=self.batch_size,
                 steps=1 if is_partial else self.steps,
                 held_out=self.held_out if sets_aside else 0.0,
@@ -429,10 +430,3 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         held_out = [(row[registry.STEP], row[loss]) for row in evals]
         self.held_out_curve_ = [list(pair) for pair in held_out if pair[1] is not None]
         self.held_out_loss_ = dict(held_out).get(step) or float("nan")
-
-
-def _in_json(value: Any) -> Any:
-    """Returns an argument as JSON holds it; an object is passed again when a model is loaded."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    return value.item() if isinstance(value, np.generic) else GIVEN

@@ -139,7 +139,10 @@ def _load_workdir(folder: AnyPath, given: Mapping[str, Any]) -> AnInfoNCE | Trai
         "steps": values["steps"],
         "batch_size": values["batch_size"],
         "ema_decay": values["ema_decay"],
+        "early_stopping": values["patience"] > 0,
         "seed": values["seed"],
+        # A run of before these were written down has the defaults.
+        **{name: described[name] for name in ("held_out", "standardise") if name in described},
     }
     experiment = _experiment(
         described,

@@ -127,10 +127,8 @@ def describe_network(encoder: Encoder) -> dict[str, Any]:
 
     What a name stands for may be another network in a later version.
     """
-    module = getattr(encoder, "module", None)
-    if not isinstance(module, MLP):
-        return {}
-    return {"widths": list(module.widths), "activation": module.activation}
+    settings: dict[str, Any] = getattr(getattr(encoder, "module", None), "network_settings", {})
+    return settings
 
 
 def earlier_network(dim: int, shape: tuple[int, ...]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def prepare(
     encoder: Any,
     dim: int,
     standardises: bool,
-    sizes: Callable[[int | None], Sizes],
+    sizes: Callable[..., Sizes],
 ) -> Prepared:
     """Returns all that follows from the data.
 
@@ -128,7 +128,7 @@ def prepare(
       encoder: the estimator's argument.
       dim: of the embeddings.
       standardises: whether observations are to be standardised.
-      sizes: from the number of pairs, None where they have no end, to sizes.
+      sizes: from the number of pairs, None where they have no end, and `is_columns` to sizes.
 
     Raises:
       ValueError: data or arguments are not sound.
@@ -136,7 +136,7 @@ def prepare(
     shape = tuple(source.example().shape[1:])
     form = source.row_form
     is_bytes = form.is_bytes and form.observe is None
-    chosen = sizes(source.pair_count)
+    chosen = sizes(source.pair_count, is_columns=len(shape) == 1)
     arrays = source.at_hand(max(_SAMPLE, chosen.batch_size))
     passes = _STEPS_OF_A_PASS
     if source.pair_count is not None:

@@ -7,6 +7,10 @@ import numbers
 _BATCH = 512
 _BATCHES = 8
 _LEAST_BATCH = 16
+# Of rows of columns, whose network learns a few thousand pairs by heart in large batches: small
+# ones keep it from that, and cost less. Largest batch of few, and how many of larger ones.
+_FEW_BATCH = 128
+_FEW_BATCHES = 48
 # Fewer pairs than this are all trained on.
 _LEAST_TO_SPLIT = 4 * _LEAST_BATCH
 # Rows of a batch that make a device worth its while.
@@ -47,6 +51,7 @@ def choose_sizes(
     steps: int | None,
     held_out: float,
     devices: int,
+    is_columns: bool,
 ) -> Sizes:
     """Returns the sizes of a run.
 
@@ -56,6 +61,7 @@ def choose_sizes(
       steps: as asked for; None: chosen.
       held_out: share of the pairs to set aside.
       devices: that are at hand.
+      is_columns: whether an observation is a row of columns.
 
     Raises:
       ValueError: an argument is out of its range, or a batch is more than all pairs.
@@ -69,7 +75,7 @@ def choose_sizes(
             f"n_samples={pairs} is too few: a pair is told from others, so at least 2 are needed"
         )
     most = _BATCH * _BATCHES if pairs is None else pairs
-    size = batch_size or min(most, _BATCH, max(_LEAST_BATCH, most // _BATCHES))
+    size = batch_size or _choose_batch(pairs, is_columns=is_columns)
     if batch_size is None:
         shared = devices if size >= _ROWS_PER_DEVICE * devices else 1
         size -= size % shared
@@ -91,6 +97,14 @@ def choose_sizes(
         every=max(1, last // _EVALUATIONS),
         held_out_batches=max(1, min(_HELD_OUT_BATCHES, aside // size)),
     )
+
+
+def _choose_batch(pairs: int | None, *, is_columns: bool) -> int:
+    """Returns how many pairs a step takes, of so many that there are; None: without end."""
+    if pairs is None:
+        return _BATCH
+    most = max(_FEW_BATCH, pairs // _FEW_BATCHES) if is_columns else _BATCH
+    return min(pairs, _BATCH, most, max(_LEAST_BATCH, pairs // _BATCHES))
 
 
 def is_number(value: object) -> bool:

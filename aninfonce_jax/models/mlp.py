@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -95,6 +96,11 @@ class MLP(nn.Module):
     kernel_init: str
     rotation: bool
     output: OutputNormalization
+
+    @property
+    def network_settings(self) -> dict[str, Any]:
+        """What the network is made of, as JSON holds it."""
+        return {"widths": list(self.widths), "activation": self.activation}
 
     @nn.compact
     def __call__(self, x: Array) -> Array:

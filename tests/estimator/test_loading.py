@@ -115,6 +115,24 @@ def test_a_work_directory_without_a_checkpoint_is_refused(small_config, tmp_path
         an.load(tmp_path)
 
 
+def test_a_work_directory_keeps_the_arguments_of_the_fit(tmp_path):
+    # As a search over NumPy ranges gives them.
+    given = {
+        "learning_rate": np.float32(0.5),
+        "held_out": np.float32(0.25),
+        "standardise": np.bool_(False),
+        "early_stopping": np.bool_(False),
+        "ema_decay": np.float32(0.5),
+        "steps": np.int64(2),
+        "batch_size": np.int64(8),
+        "seed": np.int64(3),
+        "dim": np.int64(2),
+    }
+    an.AnInfoNCE(workdir=tmp_path, **given).fit(ROWS, ROWS + 0.1)
+    params = an.load(tmp_path).get_params()
+    assert {name: params[name] for name in given} == given
+
+
 def test_the_run_of_a_config_is_opened_and_saved(synthetic_runs, tmp_path):
     model = an.load(synthetic_runs[0])
     rows = np.random.default_rng(0).normal(size=(5, *model.rows.shape)).astype(np.float32)
