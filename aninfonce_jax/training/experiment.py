@@ -272,8 +272,11 @@ class Experiment:
         """Raises ConfigError if something is asked of evaluation that it has no use for."""
         if self.config is not None:
             return  # which was checked as a whole
-        known = self.source.known
-        check_evaluation(self.evaluation, [x for x, own in vars(known).items() if own is not None])
+        known, evaluation = self.source.known, self.evaluation
+        if known.examples is not None:
+            # Whether views can be made of these is asked where they are made.
+            evaluation = dataclasses.replace(evaluation, views=EvalConfig().views)
+        check_evaluation(evaluation, [x for x, own in vars(known).items() if own is not None])
         if known.latents is not None:
             check_samples("evaluation.samples", self.evaluation.samples, known.latents.dim)
 

@@ -121,7 +121,11 @@ def test_a_fed_source_that_holds_out_nothing_has_no_loss():
 
 def test_a_known_score_needs_the_latents_of_the_pairs():
     class Forgetful(Noise):
-        known = an.Known(latents=an.Latents(None, None, PowerScore(np.ones(3))))
+        known = an.Known(
+            latents=an.Latents(
+                lambda key, count: (jnp.zeros((count, 3)),) * 2, None, PowerScore(np.ones(3))
+            )
+        )
 
     pairs, weights = held_out(experiment_on(Forgetful()))
     with pytest.raises(ValueError, match="must give their latents: set latents1 and latents2"):

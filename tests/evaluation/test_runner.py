@@ -106,9 +106,9 @@ class DecodedLatents(ImagePairs):
 def test_a_source_that_knows_two_kinds_is_scored_by_both(image_config):
     built = build_experiment(image_config(eval__readout_examples=16))
     evaluation = dataclasses.replace(built.evaluation, samples=64)
-    built = dataclasses.replace(built, evaluation=evaluation, config=None)
     source = DecodedLatents(**vars(built.source))
-    scores = scores_of(dataclasses.replace(built, source=source), full=False)
+    built = dataclasses.replace(built, source=source, evaluation=evaluation, config=None)
+    scores = scores_of(built, full=False)
     assert {"r2", "mcc_pearson", "knn_accuracy", "effective_rank_backbone"} <= scores.keys()
     assert scores["concentration_true"] == [4.0, 1.0]
     # Eight embeddings for two factors: Λ̂ has no counterpart.
