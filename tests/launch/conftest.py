@@ -20,6 +20,7 @@ class Fakes:
     """
 
     def __init__(self, folder: Path) -> None:
+        self.started: list[subprocess.Popen[str]] = []
         self.checkout = folder / "a checkout"
         self.state = folder / "fakes"
         programs = folder / "programs"
@@ -51,7 +52,7 @@ class Fakes:
 
     def start(self, script: str, *arguments: str) -> subprocess.Popen[str]:
         """Starts a launcher."""
-        return subprocess.Popen(
+        process = subprocess.Popen(
             ["bash", f"launch/{script}", *arguments],
             cwd=self.checkout,
             env=self.environment,
@@ -59,6 +60,8 @@ class Fakes:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(process)
+        return process
 
     def run(self, script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Runs a launcher to its end."""
@@ -69,11 +72,22 @@ class Fakes:
     def calls(self, tool: str) -> list[list[str]]:
         """Returns the arguments of every call of a tool, in order."""
         path = self.state / "calls.jsonl"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [words[1:] for words in map(json.loads, lines) if words[0] == tool]
+        lines = path.read_text().splitlines(keepends=True) if path.exists() else []
+        # A tool may be in the midst of writing the last line.
+        whole = [json.loads(line) for line in lines if line.endswith("\n")]
+        return [words[1:] for words in whole if words[0] == tool]
+
+    def stop(self) -> None:
+        """Ends what a test that failed has left running."""
+        for process in self.started:
+            with process:
+                if process.poll() is None:
+                    process.kill()
 
 
 @pytest.fixture
 def fakes(tmp_path):
     """Stand-ins for python, ssh, scp, gcloud and kubectl, and launchers to call them."""
-    return Fakes(tmp_path / "of one test")
+    fakes = Fakes(tmp_path / "of one test")
+    yield fakes
+    fakes.stop()
