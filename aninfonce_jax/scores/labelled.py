@@ -48,7 +48,7 @@ def checked_features(
         raise ValueError(f"{name} must have at least one sample and feature, got shape {x.shape}")
     if not np.isfinite(x).all():
         raise ValueError(
-            f"{name} must have finite features, got {np.count_nonzero(~np.isfinite(x))} NaN or "
+            f"{name} must be finite, got {np.count_nonzero(~np.isfinite(x))} NaN or "
             f"infinite of {x.size}; the encoder may have diverged"
         )
     return x

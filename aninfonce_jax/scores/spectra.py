@@ -40,6 +40,8 @@ def rankme(features: npt.ArrayLike) -> Estimate:
       True
     """
     x = checked_features("features", features, np.float64)
+    if len(x) < 2:
+        raise ValueError("at least 2 samples are needed, got 1")
     if not x.any():
         raise ValueError("features must not all be zero; the encoder may have collapsed")
     rank, interval = intervals.effective_rank(x)
