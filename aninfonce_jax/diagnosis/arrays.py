@@ -43,7 +43,8 @@ def as_embeddings(name: str, given: Any, least: int) -> FloatArray:
         )
     if not np.any(array, axis=1).all():
         raise PairsError(f"{name} must have no rows of zeros: they have no direction")
-    return array
+    # Only directions and relative lengths matter; squares of 1e200 would not be finite.
+    return np.ldexp(array, -np.frexp(np.abs(array).max())[1])
 
 
 def _as_numpy(name: str, given: Any) -> FloatArray:

@@ -13,6 +13,7 @@ from aninfonce_jax.scores import monitors
 FloatArray = npt.NDArray[np.float64]
 
 UNIFORM, SUPPORT, INJECTIVE, COLLAPSE = "uniform", "support", "injective", "collapse"
+INDEPENDENT = "independent"
 # √d · |mean|; a factor that is folded away has 0.8.
 _MEAN_TOLERANCE = 0.25
 # Relative standard deviation of the variances along the principal axes.
@@ -28,6 +29,8 @@ _NEAR_ZERO = 0.5
 _OFFSET_SHARE = 0.5
 # As a share of an output's variance.
 _TOLD_TOLERANCE = 0.5
+# The share of pairs that say nothing new.
+_REPEATED_TOLERANCE = 0.01
 # As a share of the spread that a uniform dimension has, and as a share of the rank.
 _DEAD_TOLERANCE = 0.9
 _RANK_TOLERANCE = 0.5
@@ -362,6 +365,45 @@ def _squared_correlation(x: FloatArray, y: FloatArray) -> float:
 
 def _with_squares(x: FloatArray) -> FloatArray:
     return np.concatenate([x, x**2, np.ones((len(x), 1))], axis=1)
+
+
+def first_of_each(anchors: FloatArray, positives: FloatArray) -> npt.NDArray[np.intp]:
+    """Returns the rows [kept] whose anchor and whose positive are in no row before."""
+    seen = [np.unique(x, axis=0, return_index=True)[1] for x in (anchors, positives)]
+    return np.intersect1d(*seen)
+
+
+def check_independent(pairs: int, different: int, *, left_out: bool) -> Finding:
+    """Tells that views are repeated exactly. It is for pairs of which some are.
+
+    Args:
+      pairs: how many there are.
+      different: of them, those that have no view of one before.
+      left_out: whether the other checks were made without the rest.
+    """
+    share = 1 - different / pairs
+    rest = (
+        "The other checks took the first pair of each."
+        if left_out
+        else "The other checks took them all, for too few would be left: do not believe their "
+        "p-values."
+    )
+    evidence = Evidence(
+        "share of pairs with a view that another has too",
+        share,
+        (share, share),
+        _REPEATED_TOLERANCE,
+    )
+    return Finding(
+        INDEPENDENT,
+        "pairs are independent: no view comes twice",
+        (evidence,),
+        "Repeated inputs count as if they were many, and every test takes chance for evidence: "
+        "pass one pair per input. If inputs do differ, the encoder maps several onto one point, or "
+        f"its numbers are too coarse. {rest}",
+        is_cause=True,
+        details={"pairs": pairs, "different": different},
+    )
 
 
 def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:
