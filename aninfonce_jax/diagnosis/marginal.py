@@ -369,8 +369,8 @@ def _with_squares(x: FloatArray) -> FloatArray:
 
 def first_of_each(anchors: FloatArray, positives: FloatArray) -> npt.NDArray[np.intp]:
     """Returns the rows [kept] whose anchor and whose positive are in no row before."""
-    seen = [np.unique(x, axis=0, return_index=True)[1] for x in (anchors, positives)]
-    return np.intersect1d(*seen)
+    of_one, of_other = (np.unique(x, axis=0, return_index=True)[1] for x in (anchors, positives))
+    return np.intersect1d(of_one, of_other)
 
 
 def check_independent(pairs: int, different: int, *, left_out: bool) -> Finding:
