@@ -10,7 +10,7 @@ from aninfonce_jax.diagnosis import conditional, marginal, negatives, shift
 from aninfonce_jax.diagnosis.arrays import PairsError, as_embeddings
 from aninfonce_jax.diagnosis.findings import Diagnosis, Finding
 from aninfonce_jax.diagnosis.score_matching import Fit, fit_concentration
-from aninfonce_jax.scores.checked import real
+from aninfonce_jax.scores import checked
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -86,10 +86,7 @@ def diagnose(
             f"{one.shape[1]} dimensions need at least {LEAST_PER_DIMENSION * one.shape[1]} pairs, "
             f"{LEAST_PER_DIMENSION} for each, got {len(one)}; encode more pairs"
         )
-    if isinstance(batch_negatives, bool) or not isinstance(batch_negatives, int | np.integer):
-        raise TypeError(f"batch_negatives must be an int, got {batch_negatives!r}")
-    if batch_negatives < 1:
-        raise ValueError(f"batch_negatives must be at least 1, got {batch_negatives}")
+    checked.at_least("batch_negatives", batch_negatives, 1)
     learned = _checked_concentration(concentration, one.shape[1])
     pairs, needed = len(one), max(LEAST_PAIRS, LEAST_PER_DIMENSION * one.shape[1])
     kept_rows = marginal.first_of_each(one, other)
@@ -169,7 +166,7 @@ def _reference(given: Any, dim: int) -> FloatArray:
 def _checked_concentration(given: npt.ArrayLike | None, dim: int) -> FloatArray | None:
     if given is None:
         return None
-    values = real("concentration", given)
+    values = checked.real("concentration", given)
     if values.shape != (dim,):
         raise ValueError(
             f"concentration must have one value per dimension, ({dim},), got shape {values.shape}"

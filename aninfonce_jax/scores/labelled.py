@@ -36,9 +36,16 @@ def checked_features(
       dtype: of the result.
 
     Raises:
+      TypeError: no real numbers.
       ValueError: anything else.
     """
-    x = np.asarray(features, dtype)
+    try:
+        given = np.asarray(features)
+        if given.dtype.kind == "c":  # whose imaginary part would be dropped
+            raise TypeError(f"dtype {given.dtype}")
+        x = given.astype(dtype, copy=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of real numbers, got {error}") from error
     if x.ndim != 2:
         raise ValueError(
             f"{name} must have features of shape [samples, feature_dim], got {x.shape}; flatten "
@@ -48,7 +55,7 @@ def checked_features(
         raise ValueError(f"{name} must have at least one sample and feature, got shape {x.shape}")
     if not np.isfinite(x).all():
         raise ValueError(
-            f"{name} must be finite, got {np.count_nonzero(~np.isfinite(x))} NaN or "
+            f"{name} must have finite features, got {np.count_nonzero(~np.isfinite(x))} NaN or "
             f"infinite of {x.size}; the encoder may have diverged"
         )
     return x

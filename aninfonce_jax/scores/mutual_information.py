@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
+from aninfonce_jax.scores import checked
+
 FloatArray = npt.NDArray[np.float64]
 
 BINS = 20
@@ -21,8 +23,7 @@ class Binned:
     """Columns in bins, ready to be counted against others under any weights of the samples."""
 
     def __init__(self, columns: FloatArray, bins: int = BINS) -> None:
-        if bins < 2:
-            raise ValueError(f"bins must be at least 2, got {bins}")
+        checked.at_least("bins", bins, 2)
         numbers = np.stack([_bin_numbers(column, bins) for column in columns.T], axis=1)
         samples, self.columns = numbers.shape
         self.bins = bins
