@@ -92,6 +92,13 @@ def test_what_is_required_is_what_is_imported(settings):
     assert required == needed | UNDECLARED_BY_TFDS
 
 
+def test_every_extra_is_named_where_people_install(settings):
+    for page in ("README.md", "docs/install.md"):
+        text = (ROOT / page).read_text()
+        for extra in settings["options.extras_require"]:
+            assert f"`{extra}`" in text, f"{page} does not name the extra {extra}"
+
+
 def test_every_requirement_has_a_lower_bound_and_nothing_else(settings):
     """An upper bound would tear up an environment; the lower ones are what test_oldest.sh tests."""
     extras = settings["options.extras_require"]

@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from aninfonce_jax.scores.checked import near_one
+
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -43,7 +45,7 @@ def as_embeddings(name: str, given: Any, least: int) -> FloatArray:
         )
     if not np.any(array, axis=1).all():
         raise PairsError(f"{name} must have no rows of zeros: they have no direction")
-    return array
+    return near_one(array)  # only directions and relative lengths matter
 
 
 def _as_numpy(name: str, given: Any) -> FloatArray:

@@ -10,6 +10,7 @@ from aninfonce_jax.diagnosis import conditional, marginal, negatives, shift
 from aninfonce_jax.diagnosis.arrays import PairsError, as_embeddings
 from aninfonce_jax.diagnosis.findings import Diagnosis, Finding
 from aninfonce_jax.diagnosis.score_matching import Fit, fit_concentration
+from aninfonce_jax.scores import checked
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -39,9 +40,9 @@ def diagnose(
     break is broken by the data or by the encoder; this can't tell which, and says what to try.
 
     Every check is made to raise a false alarm in at most 5 % of cases (docs/diagnose.md says how
-    that is measured, and what is seen how often). With eleven checks some alarm
-    is likely: look at the effects. Pairs must be independent of each other: one pair per input, of
-    inputs that were not trained on.
+    that is measured, and what is seen how often). With eleven checks some alarm is likely: look
+    at the effects. Pairs must be independent of each other: one pair per input, of inputs that
+    were not trained on. Rows that repeat a view exactly are told, and left out if enough remain.
 
     Args:
       view1: embeddings of anchors, [pairs, dim]: NumPy, JAX, or by DLPack (torch); or what
@@ -72,6 +73,8 @@ def diagnose(
     """
     references = _by_name(reference)
     if encoder is not None:
+        if not callable(encoder):
+            raise TypeError(f"encoder must be callable, got {type(encoder).__name__}")
         view1, view2 = encoder(view1), encoder(view2)
         references = {name: encoder(given) for name, given in references.items()}
     one = as_embeddings("view1", view1, LEAST_PAIRS)
@@ -83,13 +86,19 @@ def diagnose(
             f"{one.shape[1]} dimensions need at least {LEAST_PER_DIMENSION * one.shape[1]} pairs, "
             f"{LEAST_PER_DIMENSION} for each, got {len(one)}; encode more pairs"
         )
-    if batch_negatives < 1:
-        raise ValueError(f"batch_negatives must be at least 1, got {batch_negatives}")
+    checked.at_least("batch_negatives", batch_negatives, 1)
     learned = _checked_concentration(concentration, one.shape[1])
+    pairs, needed = len(one), max(LEAST_PAIRS, LEAST_PER_DIMENSION * one.shape[1])
+    kept_rows = marginal.first_of_each(one, other)
+    left_out = needed <= len(kept_rows) < pairs
+    if left_out:
+        one, other = one[kept_rows], other[kept_rows]
     u, v = _unit(one), _unit(other)
     names = [f"dimension {k}" for k in range(u.shape[1])]
-    findings = [
-        marginal.check_collapse(u, names),
+    findings = [marginal.check_collapse(u, names)]
+    if len(kept_rows) < pairs:
+        findings.append(marginal.check_independent(pairs, len(kept_rows), left_out=left_out))
+    findings += [
         marginal.check_injective(u, names),
         marginal.check_support(one, u, names),
         marginal.check_uniform(u, names),
@@ -104,7 +113,7 @@ def diagnose(
         findings += _conditional(fit, [names[k] for k in live], kept, batch_negatives)
     for name, given in references.items():
         findings.append(shift.check_shift(u, _reference(given, u.shape[1]), name))
-    return Diagnosis(tuple(findings), len(u), u.shape[1], fitted)
+    return Diagnosis(tuple(findings), pairs, u.shape[1], fitted)
 
 
 def _conditional(
@@ -157,7 +166,7 @@ def _reference(given: Any, dim: int) -> FloatArray:
 def _checked_concentration(given: npt.ArrayLike | None, dim: int) -> FloatArray | None:
     if given is None:
         return None
-    values = np.asarray(given, np.float64)
+    values = checked.real("concentration", given)
     if values.shape != (dim,):
         raise ValueError(
             f"concentration must have one value per dimension, ({dim},), got shape {values.shape}"

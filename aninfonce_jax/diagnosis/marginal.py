@@ -13,6 +13,7 @@ from aninfonce_jax.scores import monitors
 FloatArray = npt.NDArray[np.float64]
 
 UNIFORM, SUPPORT, INJECTIVE, COLLAPSE = "uniform", "support", "injective", "collapse"
+INDEPENDENT = "independent"
 # √d · |mean|; a factor that is folded away has 0.8.
 _MEAN_TOLERANCE = 0.25
 # Relative standard deviation of the variances along the principal axes.
@@ -22,10 +23,14 @@ _PROJECTION_TOLERANCE = 0.1
 _EMPTY_TOLERANCE = 0.02
 _NORM_TOLERANCE = 0.01
 _FOLD_TOLERANCE = 0.5
+# Which outputs are near zero, in standard deviations of a uniform one.
+_NEAR_ZERO = 0.5
 # With fewer than this share of the outputs near zero that a fold has, it is an offset.
 _OFFSET_SHARE = 0.5
 # As a share of an output's variance.
 _TOLD_TOLERANCE = 0.5
+# The share of pairs that say nothing new.
+_REPEATED_TOLERANCE = 0.01
 # As a share of the spread that a uniform dimension has, and as a share of the rank.
 _DEAD_TOLERANCE = 0.9
 _RANK_TOLERANCE = 0.5
@@ -204,6 +209,10 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
     factor's sign covers one hemisphere, and √d · |mean| along it is 0.8. Its output is then a
     function of the squares of the others, where a factor's sign would be news. Other ways of
     mapping two inputs onto one point can't be seen in embeddings.
+
+    Inputs that are more common on one side give an output one sign, too, but hardly so near zero:
+    there, a fold has no neighbours on the other side. So what is not seen near zero is refuted as
+    evenness, and not as a fold.
     """
     n, d = anchors.shape
     even, odd = anchors[0::2], anchors[1::2]
@@ -220,29 +229,33 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
     z = float(stats.norm.isf(LEVEL / (2 * m)))
     # A share's error is at most 0.5 / √n, and the effect is twice the share's distance from ½.
     effects, reaches = np.abs(2 * shares - 1), z / np.sqrt(counts)
-    worst = int(np.argmax(effects - reaches))
+    projected = [*anchors.T, along / max(np.linalg.norm(pole), 1e-300)]
+    near = [_near_zero(x, d) for x in projected]
+    lows = np.maximum(effects - reaches, 0.0)
+    # At most so many of the inputs are folded as near zero are without a neighbour across it.
+    for k, few in enumerate(near):
+        if few is not None:
+            uneven = abs(2 * float(np.mean(few > 0)) - 1)
+            lows[k] = min(lows[k], max(uneven - z / np.sqrt(len(few)), 0.0))
+    # By what a fold is certain of; where none is, by what is the most uneven.
+    worst = int(np.lexsort((effects - reaches, lows))[-1])
     label = names[worst] if worst < d else "direction of the mean"
     power = float(stats.norm.ppf(POWER) / np.sqrt(n))
     sign = Evidence(
         f"folded share ({label})",
         float(effects[worst]),
-        (
-            float(max(effects[worst] - reaches[worst], 0.0)),
-            float(min(effects[worst] + reaches[worst], 1.0)),
-        ),
+        (float(lows[worst]), float(min(effects[worst] + reaches[worst], 1.0))),
         _FOLD_TOLERANCE,
         float(shares[worst]),
         min(1.0, m * min(p_values)),
         float(z / np.sqrt(n)) + power,
     )
-    told, explained = _told_by_others(even, odd, names)
+    told, explained = _told_by_others(even, odd, lows[:d], names)
     return Finding(
         INJECTIVE,
         "no factor is folded: outputs take both signs alike, and none follows from the others",
         (sign, told),
-        _one_sided_advice(
-            anchors[:, worst] if worst < d else along / max(np.linalg.norm(pole), 1e-300), d
-        ),
+        _one_sided_advice(near[worst], float(lows[worst])),
         is_cause=True,
         details={
             "scaled_means": (np.sqrt(d) * anchors.mean(axis=0)).tolist(),
@@ -252,22 +265,36 @@ def check_injective(anchors: FloatArray, names: list[str]) -> Finding:
     )
 
 
-def _one_sided_advice(projected: FloatArray, dim: int) -> str:
-    """Tells a fold, whose inputs are the more common the nearer they are to zero, from an offset.
+def _near_zero(projected: FloatArray, dim: int) -> FloatArray | None:
+    """Returns what is near zero of anchors along a direction [n], as many as a fold has there.
+
+    None if there are far fewer, so that nothing tells how the two sides meet.
+    """
+    near = _NEAR_ZERO / np.sqrt(dim)
+    found = projected[np.abs(projected) < near]
+    expected = float(2 * _projected_cdf(np.array(near), dim) - 1)
+    return found if len(found) >= _OFFSET_SHARE * expected * len(projected) else None
+
+
+def _one_sided_advice(near: FloatArray | None, certain: float) -> str:
+    """Tells a fold from an offset, and both from inputs that are more common on one side.
 
     Args:
-      projected: anchors along the direction that has one sign the most, [n].
-      dim: of the sphere.
+      near: anchors near zero along the direction that has one sign the most; None for an offset.
+      certain: the smallest share that is folded.
     """
-    near = 0.5 / np.sqrt(dim)
-    share = float(np.mean(np.abs(projected) < near))
-    if share < _OFFSET_SHARE * float(2 * _projected_cdf(np.array(near), dim) - 1):
+    if near is None:
         first = (
             "Outputs keep to one side and away from the middle, so it is an offset rather than a "
             "fold: all inputs have something in common, such as a narrow subject, or the encoder "
             "has not spread them yet. Take inputs that differ more; train longer, with more "
             "negatives or objective.spreading=3. If the encoder is finished, subtract the mean of "
             "its outputs, normalise, and diagnose again."
+        )
+    elif certain <= _FOLD_TOLERANCE:
+        first = (
+            "Outputs have one sign more often, but hardly near zero, so few inputs can be folded: "
+            "inputs are more common on one side. See 'uniform'."
         )
     else:
         first = (
@@ -284,12 +311,21 @@ def _one_sided_advice(projected: FloatArray, dim: int) -> str:
 
 
 def _told_by_others(
-    fitted: FloatArray, held_out: FloatArray, names: list[str]
+    fitted: FloatArray, held_out: FloatArray, folded: FloatArray, names: list[str]
 ) -> tuple[Evidence, FloatArray]:
     """How much of each output the others and their squares tell, on held-out anchors.
 
     If anchors are uniform they tell nothing. It is no test, but an interval against a limit: a
     correlation that is refuted though tiny would be no fold.
+
+    Of an output that has mostly one sign, the others tell most by its size, which follows from
+    theirs on any sphere: there it counts as far as the output is certainly folded.
+
+    Args:
+      fitted: anchors to fit on, [n, d].
+      held_out: anchors to predict, [n, d].
+      folded: the share of each output that is certainly folded, [d].
+      names: of the dimensions.
 
     Returns:
       Evidence of the worst, and the explained share of every output, [d].
@@ -309,20 +345,65 @@ def _told_by_others(
     z = float(stats.norm.isf(LEVEL / (2 * d)))
     # Fisher's transformation, whose error is the same for every correlation.
     scores, error = np.arctanh(np.clip(correlations, -1 + 1e-12, 1 - 1e-12)), 1 / np.sqrt(n - 3)
-    worst = int(np.argmax(scores))
-    low, high = (float(np.tanh(max(scores[worst] + sign * z * error, 0.0))) for sign in (-1, 1))
+    lows, highs = (np.tanh(np.maximum(scores + sign * z * error, 0.0)) ** 2 for sign in (-1, 1))
     explained = np.maximum(correlations, 0.0) ** 2
+    by_size = np.array([_squared_correlation(np.abs(x), x) for x in held_out.T])
+    lows = np.where(by_size >= explained, np.minimum(lows, folded), lows)
+    worst = int(np.lexsort((scores, lows))[-1])
     evidence = Evidence(
         f"share of an output that the others tell ({names[worst]})",
         float(explained[worst]),
-        (low**2, high**2),
+        (float(lows[worst]), float(highs[worst])),
         _TOLD_TOLERANCE,
     )
     return evidence, explained
 
 
+def _squared_correlation(x: FloatArray, y: FloatArray) -> float:
+    return float(np.corrcoef(x, y)[0, 1] ** 2) if x.std() > 0 and y.std() > 0 else 0.0
+
+
 def _with_squares(x: FloatArray) -> FloatArray:
     return np.concatenate([x, x**2, np.ones((len(x), 1))], axis=1)
+
+
+def first_of_each(anchors: FloatArray, positives: FloatArray) -> npt.NDArray[np.intp]:
+    """Returns the rows [kept] whose anchor and whose positive are in no row before."""
+    of_one, of_other = (np.unique(x, axis=0, return_index=True)[1] for x in (anchors, positives))
+    return np.intersect1d(of_one, of_other)
+
+
+def check_independent(pairs: int, different: int, *, left_out: bool) -> Finding:
+    """Tells that views are repeated exactly. It is for pairs of which some are.
+
+    Args:
+      pairs: how many there are.
+      different: of them, those that have no view of one before.
+      left_out: whether the other checks were made without the rest.
+    """
+    share = 1 - different / pairs
+    rest = (
+        "The other checks took the first pair of each."
+        if left_out
+        else "The other checks took them all, for too few would be left: do not believe their "
+        "p-values."
+    )
+    evidence = Evidence(
+        "share of pairs with a view that another has too",
+        share,
+        (share, share),
+        _REPEATED_TOLERANCE,
+    )
+    return Finding(
+        INDEPENDENT,
+        "pairs are independent: no view comes twice",
+        (evidence,),
+        "Repeated inputs count as if they were many, and every test takes chance for evidence: "
+        "pass one pair per input. If inputs do differ, the encoder maps several onto one point, or "
+        f"its numbers are too coarse. {rest}",
+        is_cause=True,
+        details={"pairs": pairs, "different": different},
+    )
 
 
 def check_collapse(anchors: FloatArray, names: list[str]) -> Finding:

@@ -29,6 +29,11 @@ _WORDS = {
         "How far each output spreads over the inputs. Good: all near the dashed line, where the "
         "outputs of a uniform sphere are. An output near zero is dead.",
     ),
+    "independent": Words(
+        "Is every pair a new one?",
+        "The tests count pairs. If inputs are repeated there are fewer than it seems, and what is "
+        "chance looks like evidence.",
+    ),
     "support": Words(
         "Does the encoder reach the whole sphere?",
         "Factors that never take some of their values can't be told from others there, and "

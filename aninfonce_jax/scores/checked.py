@@ -43,6 +43,22 @@ def real(name: str, values: npt.ArrayLike) -> FloatArray:
         raise TypeError(f"{name} must be an array of real numbers, got {error}") from error
 
 
+def at_least(name: str, value: object, least: int) -> None:
+    """Raises TypeError unless `value` is an int, ValueError unless it is at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be an int, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+
+
+def near_one(x: FloatArray) -> FloatArray:
+    """Returns numbers whose largest is between ½ and 1, by a power of 2, which rounds nothing.
+
+    Squares of 1e200 would not be finite, and those of 1e-200 zero.
+    """
+    return np.ldexp(x, -np.frexp(np.max(np.abs(x), initial=0.0))[1])
+
+
 def concentration(name: str, values: npt.ArrayLike) -> FloatArray:
     """Returns Λ, or Λ̂, in float64, if it can be one."""
     x = real(name, values)
@@ -71,4 +87,4 @@ def square_map(matrix: npt.ArrayLike) -> FloatArray:
     if not np.isfinite(a).all():
         raise ValueError("the map must be finite, got NaN or infinite entries")
     # Nothing that is measured of a map depends on its scale, but squares have to exist.
-    return np.ldexp(a, -np.frexp(np.max(np.abs(a), initial=0.0))[1])
+    return near_one(a)

@@ -12,7 +12,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from aninfonce_jax.scores.estimates import DRAWS, Estimate, FloatArray, interval_about
+from aninfonce_jax.scores import checked
+from aninfonce_jax.scores.estimates import (
+    DRAWS,
+    Estimate,
+    FloatArray,
+    check_draws,
+    interval_about,
+)
 
 Alignment = Literal["linear", "orthogonal", "permutation"]
 ALIGNMENTS: tuple[Alignment, ...] = get_args(Alignment)
@@ -74,8 +81,11 @@ def run_consistency(
       1.0
     """
     a, b = _checked(one, other, alignment)
+    checked.at_least("chunk", chunk, 1)
+    check_draws(draws)
     rows = min(chunk, max(len(a) // 10, 1))
-    moments = _moments(a, b, rows)
+    exponents = _exponents(a, b, rows)
+    moments = _moments(a, b, rows, exponents)
     if moments.count < a.shape[1] + 2:
         raise ValueError(
             f"a map from {a.shape[1]} dimensions needs at least {a.shape[1] + 2} rows to be fitted "
@@ -84,7 +94,7 @@ def run_consistency(
     slope, mean_one, mean_other = _align(moments, alignment)
     rng = np.random.default_rng(seed)
     scored = _Scored(b.shape[1], draws)
-    for x, y in _chunks(a, b, rows, first=1):
+    for x, y in _chunks(a, b, rows, exponents, first=1):
         scored.add(y - mean_other, y - mean_other - (x - mean_one) @ slope, rng)
     value = float(scored.r2()[0])
     error = float(np.std(scored.r2()[1:], ddof=1)) if draws else None
@@ -102,8 +112,6 @@ class _Scored:
     """Errors and spreads of the scored rows: plain ones first, then each draw's."""
 
     def __init__(self, dim: int, draws: int) -> None:
-        if draws < 0 or 0 < draws < 20:
-            raise ValueError(f"draws must be 0, for no interval, or at least 20, got {draws}")
         self.draws = draws
         self.count = np.zeros(1 + draws)
         self.error = np.zeros(1 + draws)
@@ -144,10 +152,27 @@ def _checked(one: Any, other: Any, alignment: str) -> tuple[Any, Any]:
     return a, b
 
 
-def _chunks(a: Any, b: Any, rows: int, first: int) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yields every second chunk of both, from chunk `first` on."""
+def _real(rows: Any) -> FloatArray:
+    return checked.real("embeddings", rows)
+
+
+def _exponents(a: Any, b: Any, rows: int) -> list[int]:
+    """Returns powers of 2 that bring the first rows of each near 1.
+
+    R² depends on the scale of neither, but squares of 1e200 would not be finite.
+    """
+    return [int(np.frexp(np.abs(_real(x[:rows])).max())[1]) for x in (a, b)]
+
+
+def _chunks(
+    a: Any, b: Any, rows: int, exponents: list[int], *, first: int
+) -> Iterator[tuple[FloatArray, FloatArray]]:
+    """Yields every second chunk of both, from chunk `first` on, divided by powers of 2."""
     for start in range(first * rows, len(a), 2 * rows):
-        x, y = (np.asarray(array[start : start + rows], np.float64) for array in (a, b))
+        x, y = (
+            np.ldexp(_real(array[start : start + rows]), -exponent)
+            for array, exponent in zip((a, b), exponents, strict=True)
+        )
         if not (np.isfinite(x).all() and np.isfinite(y).all()):
             raise ValueError(
                 f"embeddings must be finite, got NaN or infinite between rows {start} and "
@@ -156,14 +181,14 @@ def _chunks(a: Any, b: Any, rows: int, first: int) -> Iterator[tuple[FloatArray,
         yield x, y
 
 
-def _moments(a: Any, b: Any, rows: int) -> _Moments:
+def _moments(a: Any, b: Any, rows: int, exponents: list[int]) -> _Moments:
     one, other = a.shape[1], b.shape[1]
     sums = _Moments(
         0, np.zeros(one), np.zeros(other), np.zeros((one, one)), np.zeros((one, other)),
         np.zeros(other),
     )  # fmt: skip
     shift: tuple[FloatArray, FloatArray] | None = None
-    for x, y in _chunks(a, b, rows, first=0):
+    for x, y in _chunks(a, b, rows, exponents, first=0):
         # About the first row, so that a large common offset does not cancel what differs.
         shift = shift or (x[0].copy(), y[0].copy())
         x, y = x - shift[0], y - shift[1]

@@ -22,6 +22,9 @@ from aninfonce_jax.scores.explicitness import explicitness, r2_estimate
 from aninfonce_jax.scores.lasso import lasso_weights
 from aninfonce_jax.scores.trees import fit_trees
 
+# Below this R² a readout has hardly found a factor, and what it needs for it is noise.
+_UNFOUND = 0.05
+
 # From how often each sample counts to the importances [feature_dim, dim].
 Importances = Callable[[FloatArray], FloatArray]
 
@@ -63,7 +66,8 @@ def dci(
     squared error on the scored half grows if the feature's values are shuffled (Breiman, 2001):
     that paper takes the number of splits, which is positive for pure noise too.
 
-    Assumes independent factors; of two features that say the same, a readout may use either.
+    Assumes independent factors; of two features that say the same, a readout may use either. Of a
+    factor that the readout does not find, importances are noise: a warning names it.
     The interval of "lasso" fits again in every draw; that of "trees" holds the trees fixed and
     moves the scored samples, so it is somewhat too narrow.
 
@@ -91,6 +95,12 @@ def dci(
     warnings = tuple(axis_warnings(z, h.shape[1], concentration))
     read = _read_by_lasso if readout == "lasso" else _read_by_trees
     informativeness, samples, importances = read(z, h, seed)
+    found = informativeness.per_factor
+    if found is not None and (unfound := np.flatnonzero(found < _UNFOUND)).size:
+        warnings += (
+            f"the readout does not find factors {unfound.tolist()} (R² below {_UNFOUND}): which "
+            "features it needs for them says nothing",
+        )
     plain = importances(np.ones(samples))
     values = _disentanglement_and_completeness(plain)
     errors = bootstrap_errors(

@@ -24,6 +24,8 @@ from aninfonce_jax.scores.mutual_information import BINS, Binned, bin_warnings, 
 
 # A feature whose range is below this share of the widest carries nothing (Hsu et al., 2023).
 _INACTIVE = 1 / 20
+# How often samples are shuffled to learn how much information there is by chance.
+_SHUFFLES = 20
 
 
 # --- Gaps between the best feature and the next: MIG and SAP ---
@@ -74,7 +76,8 @@ def mig(
         constant = entropies <= 0
         return np.where(constant, 0.0, _gap(information) / np.where(constant, 1.0, entropies))
 
-    return _mean_over_factors("MIG", gaps, z, h, bins, concentration, draws, seed)
+    warnings = bin_warnings(len(z), factors.most_bins, codes.most_bins)
+    return _mean_over_factors("MIG", gaps, z, h, warnings, concentration, draws, seed)
 
 
 def sap(
@@ -113,7 +116,7 @@ def sap(
             columns.append(np.where(constant, 0.0, centred / np.where(constant, 1.0, spread)))
         return _gap(((columns[1] * share[:, None]).T @ columns[0]) ** 2)
 
-    return _mean_over_factors("SAP", gaps, z, h, None, concentration, draws, seed)
+    return _mean_over_factors("SAP", gaps, z, h, [], concentration, draws, seed)
 
 
 def _gap(scores: FloatArray) -> FloatArray:
@@ -127,14 +130,12 @@ def _mean_over_factors(
     per_factor: Callable[[FloatArray], FloatArray],
     latents: FloatArray,
     features: FloatArray,
-    bins: int | None,
+    warnings: list[str],
     concentration: npt.ArrayLike | None,
     draws: int,
     seed: int,
 ) -> Estimate:
-    warnings = axis_warnings(latents, features.shape[1], concentration)
-    if bins is not None:
-        warnings += bin_warnings(len(latents), bins)
+    warnings = axis_warnings(latents, features.shape[1], concentration) + warnings
     values = per_factor(np.ones(len(latents)))
     errors = bootstrap_errors(
         lambda weights: np.array([per_factor(weights).mean()]), len(latents), draws=draws, seed=seed
@@ -183,8 +184,10 @@ def infomec(
     With NMI the information of a factor with a feature over the factor's entropy, a feature's
     share is its largest NMI over the sum of all, and a factor's likewise; both are averaged and
     rescaled so that 0 is no preference. Features of a range below 1/20 of the widest are left
-    out, as there. Explicitness is the held-out linear R², the predictive information of a
-    linear family for continuous factors.
+    out, as there. A feature that tells no factor, or a factor that no feature tells, more than by
+    chance (the largest NMI of 20 shuffles) prefers nothing: the share of what is chance would say
+    that a lost factor has a feature of its own. Explicitness is the held-out linear R², the
+    predictive information of a linear family for continuous factors.
 
     Assumes independent factors; those on a sphere of few dimensions are not quite (a perfect
     encoder of six scores 0.95 in modularity and compactness). Features that differ in scale by
@@ -204,26 +207,35 @@ def infomec(
     z, h = checked_samples(latents, features)
     ranges = np.ptp(h, axis=0)
     active = ranges > _INACTIVE * ranges.max()
-    warnings = axis_warnings(z, h.shape[1], concentration) + bin_warnings(len(z), bins)
+    warnings = axis_warnings(z, h.shape[1], concentration)
     if not active.all():
         warnings.append(
             f"{int(np.sum(~active))} of {h.shape[1]} features have a range below 1/20 of the "
             "widest and are left out"
         )
     factors, codes = Binned(z, bins), Binned(h[:, active], bins) if active.any() else None
+    if codes is not None:
+        warnings += bin_warnings(len(z), factors.most_bins, codes.most_bins)
 
-    def information(weights: FloatArray) -> FloatArray:
+    def information(weights: FloatArray, factors: Binned = factors) -> FloatArray:
         if codes is None:
             return np.zeros((0, z.shape[1]))
         entropies = factors.entropies(weights)
         shared = mutual_information(codes, factors, weights)
         return np.where(entropies > 0, shared / np.where(entropies > 0, entropies, 1.0), 0.0)
 
+    plain = np.ones(len(z))
+    rng = np.random.default_rng(seed)
+    shuffles = (factors.taken(rng.permutation(len(z))) for _ in range(_SHUFFLES))
+    by_chance = max(float(information(plain, other).max(initial=0.0)) for other in shuffles)
+    # Of the samples as they are: drawn with repeats, they look more dependent.
+    told = information(plain) > by_chance
+
     def both(weights: FloatArray) -> FloatArray:
         nmi = information(weights)
-        return np.array([_preference(nmi), _preference(nmi.T)])
+        return np.array([_preference(nmi, told), _preference(nmi.T, told.T)])
 
-    values = both(np.ones(len(z)))
+    values = both(plain)
     errors = bootstrap_errors(both, len(z), draws=draws, seed=seed)
     modularity, compactness = (
         Estimate(
@@ -237,16 +249,22 @@ def infomec(
     )
     linear = explicitness(z, h, readout="linear", seed=seed)
     nmi = np.zeros((h.shape[1], z.shape[1]))
-    nmi[active] = information(np.ones(len(z)))
+    nmi[active] = information(plain)
     infoe = dataclasses.replace(linear, name="InfoE")
     return InfoMEC(modularity, compactness, infoe, nmi, active)
 
 
-def _preference(nmi: FloatArray) -> float:
-    """How far rows prefer one column, on average: 0 not at all, 1 wholly; rows of 0 count as 0."""
+def _preference(nmi: FloatArray, told: npt.NDArray[np.bool_]) -> float:
+    """How far rows prefer one column, on average: 0 not at all, 1 wholly.
+
+    Args:
+      nmi: [rows, columns].
+      told: which of it is more than chance; rows without any count as 0.
+    """
     rows, columns = nmi.shape
     if rows == 0 or columns < 2:
-        return 0.0 if rows == 0 or not nmi.any() else 1.0
+        return float(told.any(axis=1).mean()) if rows and columns else 0.0
     totals = nmi.sum(axis=1)
-    shares = np.where(totals > 0, nmi.max(axis=1) / np.where(totals > 0, totals, 1.0), 1 / columns)
+    found = told.any(axis=1) & (totals > 0)
+    shares = np.where(found, nmi.max(axis=1) / np.where(found, totals, 1.0), 1 / columns)
     return float((shares.mean() - 1 / columns) / (1 - 1 / columns))

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from aninfonce_jax.scores import checked
 from aninfonce_jax.scores.intervals import CONFIDENCE, Interval
 from aninfonce_jax.scores.labelled import checked_features
 
@@ -80,14 +81,20 @@ def bootstrap_errors(
     Returns:
       Standard errors, [n], or None if there are no draws.
     """
+    check_draws(draws)
     if draws == 0:
         return None
-    if draws < 20:
-        raise ValueError(f"draws must be 0, for no interval, or at least 20, got {draws}")
     rng = np.random.default_rng(seed)
     even = np.full(samples, 1 / samples)
     values = [statistics(rng.multinomial(samples, even).astype(float)) for _ in range(draws)]
     return np.std(np.array(values), axis=0, ddof=1)
+
+
+def check_draws(draws: int) -> None:
+    """Raises TypeError or ValueError for what is no number of draws of a bootstrap."""
+    checked.at_least("draws", draws, 0)
+    if 0 < draws < 20:
+        raise ValueError(f"draws must be 0, for no interval, or at least 20, got {draws}")
 
 
 def interval_about(
@@ -108,7 +115,10 @@ def checked_samples(
 ) -> tuple[FloatArray, FloatArray]:
     """Returns latents and features in float64, finite and row by row.
 
+    Both are scaled by a power of 2 each, which no score of them depends on.
+
     Raises:
+      TypeError: no real numbers.
       ValueError: anything else, or fewer than 10 samples.
     """
     z = checked_features("latents", latents, np.float64)
@@ -119,7 +129,7 @@ def checked_samples(
         )
     if len(z) < 10:
         raise ValueError(f"at least 10 samples are needed, got {len(z)}; pass more samples")
-    return z, h
+    return checked.near_one(z), checked.near_one(h)
 
 
 def halves(samples: int, seed: int) -> tuple[IndexArray, IndexArray]:
@@ -154,7 +164,7 @@ def axis_warnings(
     """
     found = factor_warnings(latents)
     if concentration is not None:
-        values = np.asarray(concentration, np.float64)
+        values = checked.concentration("concentration", concentration)
         if values.shape != latents.shape[1:]:
             raise ValueError(
                 f"concentration must have one value per factor, {latents.shape[1:]}, got shape "

@@ -36,9 +36,16 @@ def checked_features(
       dtype: of the result.
 
     Raises:
+      TypeError: no real numbers.
       ValueError: anything else.
     """
-    x = np.asarray(features, dtype)
+    try:
+        given = np.asarray(features)
+        if given.dtype.kind == "c":  # whose imaginary part would be dropped
+            raise TypeError(f"dtype {given.dtype}")
+        x = given.astype(dtype, copy=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{name} must be an array of real numbers, got {error}") from error
     if x.ndim != 2:
         raise ValueError(
             f"{name} must have features of shape [samples, feature_dim], got {x.shape}; flatten "

@@ -6,9 +6,13 @@ columns of few values are taken as they are. Entropies are corrected for the num
 zero on average where the plain one is positive, and leaves equal columns at their entropy.
 """
 
+import copy
+
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
+
+from aninfonce_jax.scores import checked
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -19,17 +23,24 @@ class Binned:
     """Columns in bins, ready to be counted against others under any weights of the samples."""
 
     def __init__(self, columns: FloatArray, bins: int = BINS) -> None:
-        if bins < 2:
-            raise ValueError(f"bins must be at least 2, got {bins}")
+        checked.at_least("bins", bins, 2)
         numbers = np.stack([_bin_numbers(column, bins) for column in columns.T], axis=1)
         samples, self.columns = numbers.shape
         self.bins = bins
+        # Columns of few values need fewer.
+        self.most_bins = max(len(np.unique(column)) for column in numbers.T)
         places = numbers + bins * np.arange(self.columns)
         ones = np.ones(places.size)
         starts = np.arange(0, places.size + 1, self.columns)
         self.indicator = sparse.csr_matrix(
             (ones, places.ravel(), starts), shape=(samples, self.columns * bins)
         )
+
+    def taken(self, order: npt.NDArray[np.intp]) -> "Binned":
+        """Returns the same columns with their samples in another order."""
+        other = copy.copy(self)
+        other.indicator = self.indicator[order]
+        return other
 
     def entropies(self, weights: FloatArray) -> FloatArray:
         """Returns the entropy of each column in nats, [columns]."""
@@ -56,13 +67,14 @@ def mutual_information(one: Binned, other: Binned, weights: FloatArray) -> Float
     return np.maximum(information, 0.0)
 
 
-def bin_warnings(samples: int, bins: int) -> list[str]:
-    """What speaks against counting so few samples in so many bins."""
-    if samples >= 5 * bins**2:
+def bin_warnings(samples: int, one: int, other: int) -> list[str]:
+    """What speaks against counting so few samples in so many bins of one column and of another."""
+    needed = 5 * one * other
+    if samples >= needed:
         return []
     return [
-        f"{samples} samples for {bins}² cells: information is unreliable below 5 samples a cell; "
-        f"pass {5 * bins**2} samples or fewer bins"
+        f"{samples} samples for {one} × {other} cells: information is unreliable below 5 samples a "
+        f"cell; pass {needed} samples or fewer bins"
     ]
 
 

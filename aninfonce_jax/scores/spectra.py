@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import linalg
 
-from aninfonce_jax.scores import intervals
+from aninfonce_jax.scores import checked, intervals
 from aninfonce_jax.scores.estimates import Estimate, FloatArray, interval_about
 from aninfonce_jax.scores.labelled import checked_features
 
@@ -39,7 +39,9 @@ def rankme(features: npt.ArrayLike) -> Estimate:
       >>> an.rankme(features).value > 7.5
       True
     """
-    x = checked_features("features", features, np.float64)
+    x = checked.near_one(checked_features("features", features, np.float64))
+    if len(x) < 2:
+        raise ValueError("at least 2 samples are needed, got 1")
     if not x.any():
         raise ValueError("features must not all be zero; the encoder may have collapsed")
     rank, interval = intervals.effective_rank(x)
@@ -77,7 +79,7 @@ def alpha_req(features: npt.ArrayLike, *, first: int = 1, last: int | None = Non
       >>> 1.5 < an.alpha_req(features).value < 2.5  # variances fall as the rank to the power -2
       True
     """
-    x = checked_features("features", features, np.float64)
+    x = checked.near_one(checked_features("features", features, np.float64))
     centred = x - x.mean(axis=0)
     values, axes = np.linalg.eigh(centred.T @ centred / len(x))
     values, axes = values[::-1], axes[:, ::-1]
@@ -133,7 +135,7 @@ def lidar(embeddings: npt.ArrayLike) -> Estimate:
       >>> 1.9 < an.lidar(views).value < 2.3  # two directions tell objects apart
       True
     """
-    x = np.asarray(embeddings, np.float64)
+    x = checked.real("embeddings", embeddings)
     if x.ndim != 3 or x.shape[0] < 2 or x.shape[1] < 2 or x.shape[2] < 1:
         raise ValueError(
             "embeddings must have shape [objects, views, feature_dim] with at least 2 objects and "
@@ -141,12 +143,17 @@ def lidar(embeddings: npt.ArrayLike) -> Estimate:
         )
     if not np.isfinite(x).all():
         raise ValueError("embeddings must be finite, got NaN or infinite values")
+    x = checked.near_one(x)
     objects, views, dim = x.shape
     means = x.mean(axis=1)
     centred = means - means.mean(axis=0)
     within = x - means[:, None, :]
     between = centred.T @ centred / (objects - 1)
     inside = np.einsum("oqi,oqj->ij", within, within) / (objects * (views - 1))
+    if np.trace(inside) < np.finfo(np.float64).eps * np.trace(between):
+        raise ValueError(
+            "views of one object must differ, but they are the same; LiDAR has no scale"
+        )
     inside += np.eye(dim) * max(_REGULAR * np.trace(inside) / dim, np.finfo(np.float64).tiny)
     values, axes = linalg.eigh(between, inside)  # axesᵀ inside axes = 1
     kept = values > max(values[-1], 0.0) * np.finfo(np.float64).eps * dim

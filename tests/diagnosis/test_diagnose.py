@@ -133,7 +133,7 @@ def test_a_dead_dimension_is_left_out_of_the_rest():
 def test_a_total_collapse_is_said():
     same = np.tile([[1.0, 0.0, 0.0]], (200, 1))
     found = an.diagnose(same, same)
-    assert [f.check for f in found.findings] == CHECKS[:4]
+    assert [f.check for f in found.findings] == ["collapse", "independent", *CHECKS[1:4]]
     assert found["collapse"].verdict == "violated"
     assert "no Λ" in str(found)
 
@@ -158,3 +158,55 @@ def test_refusals():
         an.diagnose(u, v, reference=uniform(0, 200, 4))
     with pytest.raises(ValueError, match="batch_negatives must be at least 1"):
         an.diagnose(u, v, batch_negatives=0)
+
+
+def test_repeated_rows_are_told_and_left_out():
+    u, v = pairs(0, 600)
+    expected = an.diagnose(u, v)
+    order = np.random.default_rng(0).permutation(1200)
+    found = an.diagnose(np.tile(u, (2, 1))[order], np.tile(v, (2, 1))[order])
+    assert found.violated == ("independent",)
+    assert found["independent"].evidence[0].effect == 0.5
+    assert found.pairs == 1200
+    assert "independent" in str(found)
+    for finding in found.findings:
+        if finding.check in ("uniform", "support", "axes"):
+            one, other = (of[finding.check].evidence[0] for of in (found, expected))
+            assert one.effect == pytest.approx(other.effect)
+    few = an.diagnose(np.tile(u[:90], (2, 1)), np.tile(v[:90], (2, 1)))
+    assert "do not believe their p-values" in few["independent"].advice
+
+
+def test_one_input_with_several_views_is_no_new_pair():
+    u, v = pairs(0, 900)
+    found = an.diagnose(np.repeat(u[:300], 3, axis=0), v)
+    assert found["independent"].evidence[0].effect == pytest.approx(2 / 3)
+
+
+def test_a_collapsed_encoder_is_the_cause_of_repeated_rows():
+    one = np.ones((300, 3))
+    found = an.diagnose(one, one + 0.1 * np.random.default_rng(0).normal(size=one.shape))
+    assert found.begin_with == "collapse"
+    assert "independent" in found.violated
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_scales_do_not_matter(scale):
+    u, v = pairs(0, 300)
+    assert an.diagnose(u * scale, v * scale)["shape"].evidence[0].effect == pytest.approx(
+        an.diagnose(u, v)["shape"].evidence[0].effect
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"encoder": 3}, "encoder must be callable, got int"),
+        ({"batch_negatives": "many"}, "batch_negatives must be an int, got 'many'"),
+        ({"batch_negatives": float("nan")}, "batch_negatives must be an int, got nan"),
+        ({"concentration": ["a", "b", "c"]}, "concentration must be an array of real numbers"),
+    ],
+)
+def test_settings_of_another_type(given, message):
+    with pytest.raises(TypeError, match=message):
+        an.diagnose(*pairs(0, 300), **given)

@@ -82,3 +82,24 @@ def test_an_offset_is_told_from_a_fold():
         found = marginal.check_injective(anchors, NAMES)
         assert found.verdict == "violated"
         assert ("offset rather than a fold" in found.advice) is is_offset
+
+
+def test_inputs_that_are_more_common_on_one_side_are_no_fold():
+    """Weights of exp(2 u): most inputs are on one side, but near zero nearly as many on both."""
+    anchors = uniform(1, 6000, 4)
+    kept = np.random.default_rng(0).random(6000) < np.exp(2 * (anchors[:, 0] - 1))
+    tilted = anchors[kept]
+    found = marginal.check_injective(tilted, NAMES)
+    assert (found.verdict, found.is_alarm) == ("doubtful", True)
+    assert "See 'uniform'" in found.advice
+    assert marginal.check_uniform(tilted, NAMES).verdict == "violated"
+
+
+def test_an_output_that_follows_from_another_is_seen_beside_a_tilt():
+    anchors = uniform(1, 6000, 3)
+    kept = np.random.default_rng(0).random(6000) < np.exp(2 * (anchors[:, 0] - 1))
+    tilted = anchors[kept]
+    doubled = unit(np.concatenate([tilted, tilted[:, 1:2]], axis=1))
+    (_, told) = marginal.check_injective(doubled, NAMES).evidence
+    assert told.name.endswith(("(dimension 1)", "(dimension 3)"))
+    assert told.interval[0] > 0.9

@@ -66,3 +66,13 @@ def test_refusals_and_warnings():
     found = dci(z, z, readout="lasso", draws=0, concentration=[3, 3])
     assert found.disentanglement.interval is None
     assert "repeat" in found.completeness.warnings[0]
+
+
+@pytest.mark.parametrize("readout", ["lasso", "trees"])
+def test_factors_that_the_readout_does_not_find_are_named(readout):
+    z = normal(0, 400, 2)
+    found = dci(z, np.stack([z[:, 0], normal(1, 400)], axis=1), readout=readout, draws=0)
+    for score in (found.disentanglement, found.completeness):
+        (warning,) = score.warnings
+        assert "does not find factors [1]" in warning
+    assert dci(z, z, readout=readout, draws=0).disentanglement.warnings == ()

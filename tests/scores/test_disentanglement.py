@@ -57,14 +57,17 @@ def test_the_interval_covers_another_sample():
 def test_repeated_concentrations_are_warned_of():
     z = normal(0, 400, 2)
     assert any("repeat" in text for text in mig(z, z, draws=0, concentration=[5, 5]).warnings)
-    assert any("samples for 20² cells" in text for text in mig(z, z, draws=0).warnings)
+    assert any("samples for 20 × 20 cells" in text for text in mig(z, z, draws=0).warnings)
 
 
 def test_preference_by_hand():
     """Rows prefer one of two columns by 3:1 and 1:0: shares ¾ and 1, mean 7/8, rescaled ¾."""
-    assert _preference(np.array([[0.3, 0.1], [0.0, 0.9]])) == pytest.approx(0.75)
-    assert _preference(np.ones((4, 3))) == pytest.approx(0.0)
-    assert _preference(np.eye(3)) == pytest.approx(1.0)
+    nmi = np.array([[0.3, 0.1], [0.0, 0.9]])
+    assert _preference(nmi, nmi > 0) == pytest.approx(0.75)
+    # If the first row is no more than chance it prefers nothing.
+    assert _preference(nmi, nmi > 0.5) == pytest.approx(0.5)
+    assert _preference(np.ones((4, 3)), np.ones((4, 3), bool)) == pytest.approx(0.0)
+    assert _preference(np.eye(3), np.eye(3) > 0) == pytest.approx(1.0)
 
 
 def test_infomec_tells_modular_from_compact():
@@ -80,6 +83,22 @@ def test_infomec_tells_modular_from_compact():
     # One feature for both factors.
     sum_of_both = infomec(z, z.sum(axis=1, keepdims=True), bins=8, draws=0)
     assert sum_of_both.modularity.value < 0.1
+
+
+def test_infomec_of_what_is_told_by_chance():
+    """Information by chance prefers a column, too: a lost factor is no compact one."""
+    z = normal(0, 2000, 3)
+    lost = infomec(z, z[:, :2], bins=8, draws=0)
+    assert lost.compactness.value == pytest.approx(2 / 3, abs=0.02)
+    padded = infomec(z, np.concatenate([z, normal(1, 2000, 3)], axis=1), bins=8, draws=0)
+    assert padded.modularity.value == pytest.approx(0.5, abs=0.02)
+    nothing = infomec(z, normal(2, 2000, 3), bins=8, draws=0)
+    assert (nothing.modularity.value, nothing.compactness.value) == (0.0, 0.0)
+
+
+def test_few_values_are_not_taken_for_too_few_samples():
+    z = normal(0, 200, 2) > 0
+    assert mig(z, z, draws=0).warnings == infomec(z, z, draws=0).modularity.warnings == ()
 
 
 def test_infomec_leaves_dead_features_out():

@@ -47,5 +47,10 @@ def test_weights_are_repetitions():
 
 
 def test_few_samples_are_said():
-    assert bin_warnings(2000, 20) == []
-    assert "pass 2000 samples" in bin_warnings(1999, 20)[0]
+    assert bin_warnings(2000, 20, 20) == []
+    assert "pass 2000 samples" in bin_warnings(1999, 20, 20)[0]
+
+
+def test_columns_of_few_values_need_few_samples():
+    values = np.random.default_rng(0).integers(0, 2, (100, 3))
+    assert Binned(values, 20).most_bins == 2

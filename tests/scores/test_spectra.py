@@ -30,6 +30,8 @@ def test_rankme_of_extremes():
     assert offset.value < 1.1
     assert "offset for a collapse" in offset.warnings[0]
     assert "20 samples for 30 directions" in rankme(normal(0, 20, 30)).warnings[0]
+    with pytest.raises(ValueError, match="at least 2 samples"):
+        rankme(np.ones((1, 3)))
     with pytest.raises(ValueError, match="must not all be zero"):
         rankme(np.zeros((10, 2)))
 
