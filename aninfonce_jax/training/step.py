@@ -70,17 +70,12 @@ def make_train_step(experiment: Experiment, placement: Placement) -> Step:
     )
 
 
-def lower_train_step(experiment: Experiment, placement: Placement) -> jax.stages.Lowered:
-    """Lowers the training step for arguments that lie as the loop lays them, but do not exist.
-
-    The placement may be abstract: `lower_train_step(...).compile()` then asks the compiler of a
-    machine that is not at hand.
-    """
-    return trace_train_step(experiment, placement).lower()
-
-
 def trace_train_step(experiment: Experiment, placement: Placement) -> jax.stages.Traced:
-    """Traces the training step for arguments as `lower_train_step` does."""
+    """Traces the training step for arguments that lie as the loop lays them, but do not exist.
+
+    The placement may be abstract: `trace_train_step(...).lower().compile()` then asks the compiler
+    of a machine that is not at hand.
+    """
     state = on(placement.whole, jax.eval_shape(experiment.init_state))
     fed = on(placement.split, experiment.source.fed(experiment.batch_size))
     steps = on(placement.whole, jax.ShapeDtypeStruct((), jnp.int32))

@@ -31,7 +31,7 @@ from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import Preempted
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.step import lower_train_step, make_train_step
+from aninfonce_jax.training.step import make_train_step, trace_train_step
 from aninfonce_jax.workdir import config_file
 
 TOY = Path(__file__).with_name("toy_experiment.py")
@@ -278,7 +278,7 @@ def test_an_experiment_of_an_earlier_version_goes_on(whole, tmp_path, monkeypatc
 
 def test_the_step_can_be_lowered_for_devices_that_are_not_at_hand():
     experiment = make_experiment()
-    lowered = lower_train_step(experiment, Placement.local(4))
+    lowered = trace_train_step(experiment, Placement.local(4)).lower()
     assert "num_partitions = 4" in lowered.as_text()
 
 
