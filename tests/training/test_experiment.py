@@ -154,6 +154,21 @@ def test_without_a_work_directory_nothing_is_kept(whole, tmp_path, monkeypatch):
     assert result.scores == whole[1].scores
 
 
+class Unscored(ShiftedWaves):
+    def held_out(self, batch_size):
+        return None
+
+
+def test_of_pairs_that_are_not_held_out_nothing_is_shown(tmp_path, capsys):
+    experiment = dataclasses.replace(make_experiment(steps=5), source=Unscored())
+    an.train(experiment, tmp_path, progress="plain")
+    said = "".join(capsys.readouterr())
+    assert "step 5/5" in said
+    assert "held-out" not in said
+    page = an.write_report(tmp_path, tmp_path).read_text()
+    assert "AnInfoNCE: nothing was scored: no pairs were kept from training." in page
+
+
 def test_one_and_eight_devices_end_alike():
     assert jax.local_device_count() == 8
     # Not Adam: a bias before BatchNorm has no gradient but what rounding makes, and Adam would
