@@ -9,6 +9,7 @@ import optax
 from aninfonce_jax import rng
 from aninfonce_jax.placement import Placement, on
 from aninfonce_jax.scores import registry
+from aninfonce_jax.sources.source import traced_pairs
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, PyTree, Weights
@@ -88,7 +89,8 @@ def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:
         params: PyTree, model_state: PyTree, step: Array, key: Array, fed: PyTree
     ) -> tuple[Array, tuple[PyTree, Metrics]]:
         with jax.named_scope("pairs"):
-            pairs = placement.constrain(experiment.source.pairs(key, fed, experiment.batch_size))
+            drawn = traced_pairs(experiment.source, key, fed, experiment.batch_size)
+            pairs = placement.constrain(drawn)
         weights = Weights(params, model_state)
         return experiment.training_loss(weights, pairs, key, placement, step)
 

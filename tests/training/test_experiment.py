@@ -223,6 +223,60 @@ def test_numbers_have_the_ranges_that_a_config_has(changes, said):
         make_experiment(**changes)
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"source": ShiftedWaves}, "source must be an an.Source, got the class ShiftedWaves; call"),
+        ({"source": None}, "source must be an an.Source, got None"),
+        ({"objective": an.objectives.AnInfoNCE}, "objective must be an an.Objective, got the cl"),
+        ({"objective": an.aninfonce_loss}, "objective must be an an.Objective, got <function"),
+        ({"optimizer": optax.adam}, "optimizer must be a transformation of gradients, as optax.a"),
+        ({"optimizer": "adam"}, "optimizer must be a transformation of gradients, as optax.adam"),
+    ],
+)
+def test_a_part_that_is_something_else_is_named(part, said):
+    with pytest.raises(TypeError) as caught:
+        dataclasses.replace(make_experiment(), **part)
+    assert str(caught.value).startswith(said)
+
+
+class HalfOfThem(ShiftedWaves):
+    def pairs(self, key, fed, batch_size):
+        return super().pairs(key, fed, batch_size // 2)
+
+
+class NoPairs(ShiftedWaves):
+    def pairs(self, key, fed, batch_size):
+        return ()
+
+
+class FedTooLittle(ShiftedWaves):
+    def fed(self, batch_size):
+        return jax.ShapeDtypeStruct((batch_size, 32), jnp.float32)
+
+    def open_feed(self, rows, *, seed, step):
+        while True:
+            yield np.zeros((3, 32), np.float32)
+
+    def pairs(self, key, fed, batch_size):
+        return an.Pairs(fed, fed)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "said"),
+    [
+        (HalfOfThem(), ValueError, "HalfOfThem must give 16 pairs, the batch size, got 8 first"),
+        (NoPairs(), TypeError, r"NoPairs must give an.Pairs\(view1, view2\), got tuple"),
+        (FedTooLittle(), ValueError, "FedTooLittle must give 16 pairs, the batch size, got 3 fir"),
+    ],
+)
+def test_as_many_pairs_as_the_batch_has_must_come(source, error, said):
+    """Fewer would be trained on without a word."""
+    experiment = dataclasses.replace(make_experiment(), source=source)
+    with pytest.raises(error, match=f"^{said}"):
+        an.train(experiment, placement=Placement.local(1), progress="off")
+
+
 def test_too_few_samples_for_the_factors_are_refused(small_config):
     built = build_experiment(small_config())
     factors = built.source.known.latents.dim
