@@ -110,15 +110,6 @@ def test_the_documented_bounds_are_the_real_ones(settings):
     assert documented == bounds | {"package": "from"}
 
 
-def test_every_extra_is_documented(settings):
-    extras = set(settings["options.extras_require"])
-    install = (ROOT / "docs" / "install.md").read_text().partition("## Extras")[2]
-    rows = [line.split("|")[1] for line in install.splitlines() if line.startswith("| `")]
-    assert set(re.findall("`(.+?)`", " ".join(rows))) == extras
-    listed = re.search(r"\(extras: (.+?)\)", (ROOT / "README.md").read_text(), re.DOTALL)
-    assert set(re.findall("`(.+?)`", listed[1])) == extras
-
-
 # What `pip install jax` brings.
 WITH_JAX = {"jax", "jaxlib", "numpy", "scipy", "ml_dtypes", "opt_einsum"}
 LOSSES = """
