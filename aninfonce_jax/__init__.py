@@ -271,9 +271,18 @@ def __getattr__(name: str) -> object:
     import importlib
 
     # A module of a package becomes its attribute only once it is imported.
-    if _HOME[name] in _PACKAGES:
-        return importlib.import_module(f"{_HOME[name]}.{name}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    is_module = _HOME[name] in _PACKAGES
+    try:
+        home = importlib.import_module(f"{_HOME[name]}.{name}" if is_module else _HOME[name])
+    except ModuleNotFoundError as error:
+        if (error.name or __name__).partition(".")[0] == __name__:
+            raise  # a mistake of ours
+        raise ModuleNotFoundError(
+            f"{__name__}.{name} needs {error.name}, which is not installed: the losses work with "
+            "jax alone, this takes an installation without --no-deps",
+            name=error.name,
+        ) from error
+    return home if is_module else getattr(home, name)
 
 
 def __dir__() -> list[str]:

@@ -24,7 +24,7 @@ from aninfonce_jax.builders.processes import (
 )
 from aninfonce_jax.config import kinds
 from aninfonce_jax.config.schema import Config, ConfigError
-from aninfonce_jax.data.datasets import local_folder
+from aninfonce_jax.data.datasets import check_name, local_folder
 from aninfonce_jax.data.source import DataError, NoExamples, check_folder
 from aninfonce_jax.objectives.objective import NeedsError
 from aninfonce_jax.placement import Placement
@@ -73,6 +73,10 @@ def check_data(config: Config) -> None:
     if isinstance(config.source, kinds.DecodedConfig):
         decoders.vae_of(config.source)
     if isinstance(config.source, kinds.ImageSetConfig):
+        try:
+            check_name(config.source.dataset)
+        except DataError as error:
+            raise ConfigError(f"source.dataset: {error}") from error
         try:
             check_folder(
                 local_folder(config.source.folder),

@@ -34,7 +34,7 @@ _CLUSTER_FLAGS = {
     "--initialization_timeout": int,
     "--heartbeat_timeout": int,
 }
-_MODES = ("train", "eval", "report", "diagnose", "preview", "compile", "sweep")
+MODES = ("train", "eval", "report", "diagnose", "preview", "compile", "sweep")
 _EXECUTORS = ("local", "slurm")
 _PROGRESS = ("auto", "rich", "plain", "off")
 _WIDTH = 80
@@ -202,7 +202,7 @@ def parse(arguments: list[str]) -> Command:
             for name, text in values.items()
             if name.startswith("config.")
         },
-        mode=_one_of("mode", values.get("mode", "train"), _MODES),
+        mode=_one_of("mode", values.get("mode", "train"), MODES),
         workdir=workdir or "",
         progress=_one_of("progress", values.get("progress", "auto"), _PROGRESS),
         profile=_read_profile(_only_for("train", "profile", values)),

@@ -267,11 +267,11 @@ def in_slices(devices: Sequence[Any], slices: int) -> list[list[Any]]:
         each = max(1, len(devices) // slices)
         parts = [list(devices[i : i + each]) for i in range(0, len(devices), each)]
     if len(parts) != slices or len({len(part) for part in parts}) > 1:
-        found = f"{len(by_slice)} slices of " if len(by_slice) > 1 else ""
         sizes = ", ".join(map(str, (len(by_slice[i]) for i in sorted(by_slice))))
+        found = f", in slices of {sizes}" if len(by_slice) > 1 else ""
         raise ConfigError(
-            f"train.slices={slices} does not fit these {len(devices)} devices: {found}{sizes} are "
-            "there; set it to the number of slices, or to 1"
+            f"train.slices={slices} does not fit the devices, of which there are "
+            f"{len(devices)}{found}; set it to the number of slices, or to 1"
         )
     return parts
 

@@ -23,6 +23,16 @@ def test_an_unknown_name_is_an_attribute_error():
         an.anifnonce_loss  # noqa: B018
 
 
+@pytest.mark.parametrize("name", ["train", "objectives"])
+def test_what_the_losses_alone_do_without_is_named(monkeypatch, name):
+    def missing(module):
+        raise ModuleNotFoundError("No module named 'flax'", name="flax")
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(ModuleNotFoundError, match=f"{name} needs flax, which is not installed: "):
+        an.__getattr__(name)  # what was asked for before is an attribute by now
+
+
 def test_importing_the_package_imports_nothing_heavy():
     code = "import sys, aninfonce_jax; assert not {'jax', 'numpy', 'flax'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -204,6 +204,12 @@ def test_images_that_are_not_there_are_a_clear_error(image_config, tmp_path):
         build.build_experiment(image_config(train__batch_size=64))
 
 
+@pytest.mark.parametrize("name", ["cifar100", "tfds:"])
+def test_a_data_set_that_nothing_opens_is_not_asked_for_its_folder(image_config, name):
+    with pytest.raises(ConfigError, match=f"source.dataset: unknown data set '{name}'; choose mni"):
+        build.check_data(image_config(source__dataset=name, source__folder="nowhere"))
+
+
 def test_a_section_can_be_built_over_splits_of_ones_own(image_folder):
     whole = build.build_image_pairs(ImagesConfig(folder=str(image_folder), image_size=16))
     opened = []

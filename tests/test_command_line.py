@@ -1,9 +1,13 @@
+import re
 import shlex
+from pathlib import Path
 
 import pytest
 
+from aninfonce_jax import cli
 from aninfonce_jax import config as config_lib
 from aninfonce_jax.command_line import (
+    MODES,
     PROGRAM,
     default_workdir,
     help_text,
@@ -176,6 +180,14 @@ def test_a_new_folder_is_named_after_the_config_and_stays_below_runs(name, stem)
     assert folder.parts[0] == "runs"
     assert len(folder.parts) == 2
     assert folder.name.startswith(stem)
+
+
+def test_every_mode_and_exit_code_is_documented():
+    page = (Path(__file__).parent.parent / "docs" / "running.md").read_text()
+    rows = [re.match(r"\| `?(\w+)`?( \(default\))? \|", line) for line in page.splitlines()]
+    named = {row[1] for row in rows if row}
+    codes = (cli.EXIT_FAILED, cli.EXIT_USAGE, cli.EXIT_PREEMPTED, cli.EXIT_PEER_LOST)
+    assert named >= {*MODES, *map(str, codes), str(cli.EXIT_NO_READER)}
 
 
 def test_help_tells_the_default_of_every_kind():

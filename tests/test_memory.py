@@ -9,7 +9,7 @@ from aninfonce_jax.build import build_experiment
 from aninfonce_jax.config.file import load_config
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.placement import Placement
-from aninfonce_jax.training.step import lower_train_step
+from aninfonce_jax.training.step import trace_train_step
 
 GIB = 2**30
 
@@ -88,7 +88,7 @@ def test_parameters_of_a_resnet(image_config, kind, stem):
 
 def compiled_bytes(config):
     experiment = build_experiment(config)
-    plan = lower_train_step(experiment, Placement.local(1)).compile().memory_analysis()
+    plan = trace_train_step(experiment, Placement.local(1)).lower().compile().memory_analysis()
     return plan.argument_size_in_bytes + plan.temp_size_in_bytes
 
 

@@ -10,7 +10,8 @@ from jax.experimental import topologies
 from jax.sharding import AxisType, PartitionSpec
 
 from aninfonce_jax import placement
-from aninfonce_jax.placement import DATA_AXIS, Placement, Rows, on, ring_order
+from aninfonce_jax.config.schema import ConfigError
+from aninfonce_jax.placement import DATA_AXIS, Placement, Rows, in_slices, on, ring_order
 
 
 def test_all_local_devices_or_the_first_few():
@@ -145,6 +146,21 @@ def test_slices_follow_each_other_and_cores_of_a_chip_stay_together():
     assert [x.slice_index for x in ordered] == [0] * 16 + [1] * 16
     for first in (0, 16):
         assert hops(ordered[first : first + 16]) == [0, 1] * 8
+
+
+@pytest.mark.parametrize(
+    ("devices", "slices", "are_there"),
+    [
+        (chips(1), 2, "are 1;"),
+        (chips(6), 4, "are 6;"),
+        (chips(4, slices=2), 4, "are 8, in slices of 4, 4;"),
+        (chips(4, slices=2)[1:], 2, r"are 7, in slices of \d, \d;"),
+    ],
+)
+def test_slices_that_are_not_there(devices, slices, are_there):
+    expected = f"^train.slices={slices} does not fit the devices, of which there {are_there} set it"
+    with pytest.raises(ConfigError, match=expected):
+        in_slices(devices, slices)
 
 
 def test_a_placement_lies_along_the_ring(monkeypatch):

@@ -227,7 +227,7 @@ def _set(whole: dict[str, Any], name: str, value: Any) -> None:
 def _inside(outer: dict[str, Any], step: str, name: str, is_list: bool) -> Any:
     """Returns a section or a list of sections, made if it is not there."""
     found = outer.setdefault(step, [] if is_list else {})
-    if is_list and found == ():
+    if is_list and isinstance(found, tuple) and not found:
         found = outer[step] = []
     if not isinstance(found, list if is_list else dict):
         expected = "a list of sections" if is_list else "a section with keys"

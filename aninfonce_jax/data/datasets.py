@@ -49,12 +49,18 @@ def open_dataset(name: str, folder: str | os.PathLike[str], split: str) -> Image
     Raises:
       DataError: there is no such data set, or its files are not what they should be.
     """
+    check_name(name)
     path = local_folder(folder)
     if name.startswith(_TFDS_PREFIX):
         return TfdsSource(name.removeprefix(_TFDS_PREFIX), path, split)
-    if name not in _OPENERS:
-        raise DataError(f"unknown data set {name!r}; choose {', '.join(_OPENERS)} or tfds:NAME")
     return _OPENERS[name](path, split)
+
+
+def check_name(name: str) -> None:
+    """Raises DataError if no data set is opened by this name, wherever it may be."""
+    is_of_tfds = name.startswith(_TFDS_PREFIX) and name != _TFDS_PREFIX
+    if name not in _OPENERS and not is_of_tfds:
+        raise DataError(f"unknown data set {name!r}; choose {', '.join(_OPENERS)} or tfds:NAME")
 
 
 def local_folder(folder: str | os.PathLike[str]) -> Path:
@@ -74,13 +80,12 @@ def local_folder(folder: str | os.PathLike[str]) -> Path:
 
 def list_splits(name: str, folder: str | os.PathLike[str]) -> tuple[str, ...]:
     """Returns the splits of a data set, named as in `open_dataset`."""
+    check_name(name)
     path = local_folder(folder)
     if name.startswith(_TFDS_PREFIX):
         return tuple(open_builder(name.removeprefix(_TFDS_PREFIX), path).info.splits)
     if name == "folder":
         return _folder_splits(path)
-    if name not in _OPENERS:
-        raise DataError(f"unknown data set {name!r}; choose {', '.join(_OPENERS)} or tfds:NAME")
     return raw_files.SPLITS
 
 

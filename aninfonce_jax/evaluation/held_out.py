@@ -13,7 +13,7 @@ from aninfonce_jax.evaluation.findings import Findings
 from aninfonce_jax.evaluation.worth import mean_worth, worth_of_factors
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import intervals, monitors, overlap, registry
-from aninfonce_jax.sources.source import Source, as_feed
+from aninfonce_jax.sources.source import Source, as_feed, traced_pairs
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.types import Array, Pairs, PyTree, Weights
 
@@ -118,7 +118,7 @@ class HeldOutPairs:
     def _pairs(self, key: Array, fed: PyTree) -> Pairs:
         assert self._source is not None
         pairs: Pairs = self._placement.constrain(
-            self._source.pairs(key, fed, self._experiment.batch_size)
+            traced_pairs(self._source, key, fed, self._experiment.batch_size)
         )
         return pairs
 

@@ -116,14 +116,31 @@ def group_runs(runs: Sequence[WorkDir]) -> list[Group]:
     """Puts runs together that differ in nothing but their seed, in the order of the first.
 
     Runs of another length, width or anything else are groups of their own, as are runs that
-    have come less far.
+    have come less far. So is a run whose seed a group has already: it says nothing of other
+    seeds, and counted twice it would make an interval over seeds too narrow.
     """
-    found: dict[str, list[WorkDir]] = {}
+    found: dict[tuple[str, int], list[WorkDir]] = {}
+    times: Counter[tuple[str, str]] = Counter()
     for run in runs:
-        found.setdefault(_identity(run), []).append(run)
+        identity, seed = _identity(run), setting(run, "seed")
+        found.setdefault((identity, times[identity, seed]), []).append(run)
+        times[identity, seed] += 1
     members = [*found.values()]
     labels = _labels([own[0] for own in members], ignored=("seed",))
     return [Group(label, tuple(own)) for label, own in zip(labels, members, strict=True)]
+
+
+def repeated(runs: Sequence[WorkDir]) -> list[str]:
+    """Returns a line for each run that has the seed and the settings of one before it."""
+    first: dict[tuple[str, str], WorkDir] = {}
+    lines = []
+    for run in runs:
+        earlier = first.setdefault((_identity(run), setting(run, "seed")), run)
+        if earlier is not run:
+            lines.append(
+                f"{run.name} has the seed and the settings of {earlier.name}: they are not averaged"
+            )
+    return lines
 
 
 def _identity(run: WorkDir) -> str:

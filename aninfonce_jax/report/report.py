@@ -20,6 +20,7 @@ from aninfonce_jax.report.groups import (
     Comparison,
     compare,
     differing,
+    repeated,
     setting,
     unequal_settings,
 )
@@ -98,7 +99,7 @@ def write_report(
     workdir_lib.check_entries(output)
     with workdir_lib.hold_report(output):
         page = _write(runs, output)
-    for problem in (problem for run in runs for problem in run.problems):
+    for problem in _problems(runs):
         warn(problem)
     return page
 
@@ -111,6 +112,11 @@ def _write(runs: Sequence[WorkDir], output: AnyPath) -> AnyPath:
         made = [make(page, folder) for make in _SECTIONS]
     sections = [section for section in made if section is not None]
     return write_bytes(output / workdir_lib.REPORT_FILE, _render(page, sections).encode())
+
+
+def _problems(runs: Sequence[WorkDir]) -> list[str]:
+    """What is wrong with the files of the runs, and with reporting them side by side."""
+    return [*(problem for run in runs for problem in run.problems), *repeated(runs)]
 
 
 def _colors(runs: Sequence[WorkDir]) -> list[str]:
@@ -157,7 +163,7 @@ def _render(page: Comparison, sections: Sequence[Section]) -> str:
             numbers={name: number for number, name in enumerate(charts, start=1)},
             has_seeds=len(page.groups) < len(runs),
             unequal=_unequal(page),
-            problems=[problem for run in runs for problem in run.problems],
+            problems=_problems(runs),
             settings=_settings(runs),
             runs=runs,
             colors=COLORS,

@@ -39,7 +39,11 @@ def _pairs_sentence(group: Group) -> str:
             outputs = _outputs(group.runs[0]) if layer == layers[-1] else 0
             of_all = f" of {outputs}" if outputs else ""
             parts.append(f"the {layer} uses {text}{of_all} directions")
-    found = f"{', and '.join(parts)}. " if parts else "nothing was recorded. "
+    found = (
+        f"{', and '.join(parts)}. "
+        if parts
+        else "nothing was scored: no pairs were kept from training. "
+    )
     average = f" (on average over {len(group.runs)} runs)" if len(group.runs) > 1 else ""
     return (
         f"{group.label}{average}: {found}Neither latent factors nor classes of its examples are "

@@ -356,3 +356,24 @@ class Source(abc.ABC):
         """
         del key, count
         return None
+
+
+def traced_pairs(source: Source, key: Array, fed: PyTree, batch_size: int) -> Pairs:
+    """Returns the pairs of a step, of which there are as many as were asked for; traced.
+
+    Raises:
+      TypeError: the source gives no `Pairs`.
+      ValueError: it gives more or fewer of them, or its feed more or fewer rows.
+    """
+    pairs = source.pairs(key, fed, batch_size)
+    if not all(hasattr(pairs, view) for view in ("view1", "view2")):
+        raise TypeError(
+            f"{source.name} must give an.Pairs(view1, view2), got {type(pairs).__name__}"
+        )
+    counts = [view.shape[0] for view in (pairs.view1, pairs.view2)]
+    if counts != [batch_size, batch_size]:
+        raise ValueError(
+            f"{source.name} must give {batch_size} pairs, the batch size, got {counts[0]} first "
+            f"and {counts[1]} second views; its feed, if it has one, must give as many rows"
+        )
+    return pairs

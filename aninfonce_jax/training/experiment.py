@@ -45,6 +45,12 @@ _RECORDED = (
     *("name", "seed", "steps", "batch_size", "microbatches", "ema_decay", "patience"),
     "settings",
 )
+# What the parts of an experiment are called, and what they can do; `as_encoder` sees to encoders.
+_PARTS = {
+    "source": ("an an.Source", ("example", "pairs", "known")),
+    "objective": ("an an.Objective", ("init", "for_run")),
+    "optimizer": ("a transformation of gradients, as optax.adam(1e-3) is", ("init", "update")),
+}
 # Fields that mean what those of a config mean, and have their types and ranges.
 _AS_IN_CONFIG = {
     "name": "name",
@@ -132,6 +138,7 @@ class Experiment:
     config: Config | None = None
 
     def __post_init__(self) -> None:
+        self._check_parts()
         self._set(**self._checked_values())
         self._set(encoder=as_encoder(self.encoder))
         self._set(objective=self.objective.for_run(self.source, self.encoder))
@@ -267,6 +274,15 @@ class Experiment:
         if not isinstance(section, cls):
             raise ConfigError(f"{name} must be of type {cls.__name__}, got {shown(section)}")
         return parse_section(cls, dataclasses.asdict(section), f"{name}.")
+
+    def _check_parts(self) -> None:
+        """Raises TypeError if a part is something else, such as its class."""
+        for name, (kind, methods) in _PARTS.items():
+            part = getattr(self, name)
+            if isinstance(part, type):
+                raise TypeError(f"{name} must be {kind}, got the class {part.__name__}; call it")
+            if not all(hasattr(part, method) for method in methods):
+                raise TypeError(f"{name} must be {kind}, got {shown(part)}")
 
     def _check_evaluation(self) -> None:
         """Raises ConfigError if something is asked of evaluation that it has no use for."""

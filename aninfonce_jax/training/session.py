@@ -301,10 +301,10 @@ class Session:
                 self.run_hash,
                 self.tools.writer.rows,
             )
+        known = {score.progress: row.get(score.key) for score in registry.SCORES if score.progress}
+        # NaN is the held-out loss where no pairs are held out: there is nothing to show.
         shown = {
-            score.progress: row[score.key]
-            for score in registry.SCORES
-            if score.progress and row.get(score.key) is not None
+            name: value for name, value in known.items() if value is not None and value == value
         }
         loss = self.interval.known_loss() if step > 0 else None
         self.tools.progress.update(step, shown, loss=loss, force=True)

@@ -9,6 +9,7 @@ import optax
 from aninfonce_jax import rng
 from aninfonce_jax.placement import Placement, on
 from aninfonce_jax.scores import registry
+from aninfonce_jax.sources.source import traced_pairs
 from aninfonce_jax.training.experiment import Experiment
 from aninfonce_jax.training.state import TrainState
 from aninfonce_jax.types import Array, PyTree, Weights
@@ -70,17 +71,12 @@ def make_train_step(experiment: Experiment, placement: Placement) -> Step:
     )
 
 
-def lower_train_step(experiment: Experiment, placement: Placement) -> jax.stages.Lowered:
-    """Lowers the training step for arguments that lie as the loop lays them, but do not exist.
-
-    The placement may be abstract: `lower_train_step(...).compile()` then asks the compiler of a
-    machine that is not at hand.
-    """
-    return trace_train_step(experiment, placement).lower()
-
-
 def trace_train_step(experiment: Experiment, placement: Placement) -> jax.stages.Traced:
-    """Traces the training step for arguments as `lower_train_step` does."""
+    """Traces the training step for arguments that lie as the loop lays them, but do not exist.
+
+    The placement may be abstract: `trace_train_step(...).lower().compile()` then asks the compiler
+    of a machine that is not at hand.
+    """
     state = on(placement.whole, jax.eval_shape(experiment.init_state))
     fed = on(placement.split, experiment.source.fed(experiment.batch_size))
     steps = on(placement.whole, jax.ShapeDtypeStruct((), jnp.int32))
@@ -93,7 +89,8 @@ def _single_step(experiment: Experiment, placement: Placement) -> SingleStep:
         params: PyTree, model_state: PyTree, step: Array, key: Array, fed: PyTree
     ) -> tuple[Array, tuple[PyTree, Metrics]]:
         with jax.named_scope("pairs"):
-            pairs = placement.constrain(experiment.source.pairs(key, fed, experiment.batch_size))
+            drawn = traced_pairs(experiment.source, key, fed, experiment.batch_size)
+            pairs = placement.constrain(drawn)
         weights = Weights(params, model_state)
         return experiment.training_loss(weights, pairs, key, placement, step)
 

@@ -4,6 +4,7 @@ import dataclasses
 import typing
 from typing import Literal
 
+import numpy as np
 import pytest
 from later_schemas import replace_section
 from ml_collections import ConfigDict
@@ -148,7 +149,7 @@ def test_a_bad_item_gets_one_line(flags, expected):
     assert message(TWO, *flags).startswith(expected)
 
 
-@pytest.mark.parametrize("wrong", [3, "lp", {"kind": "lp"}, [3]])
+@pytest.mark.parametrize("wrong", [3, "lp", {"kind": "lp"}, [3], np.array([1, 2])])
 def test_what_is_no_list_of_sections_is_said(wrong):
     values = {"objective": {"kind": "ensemble", "members": wrong}}
     flag = "objective.members.0.kind=lp"

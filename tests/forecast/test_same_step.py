@@ -11,7 +11,7 @@ from aninfonce_jax import config as config_lib
 from aninfonce_jax.build import build_experiment, build_shapes
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.training.feed import Feed
-from aninfonce_jax.training.step import lower_train_step, make_train_step
+from aninfonce_jax.training.step import make_train_step, trace_train_step
 
 
 def program(lowered):
@@ -40,7 +40,7 @@ def lowered_by_the_loop(experiment, placement):
 def test_of_a_process(small_config, devices):
     config, placement = small_config(train__steps_per_dispatch=3), Placement.local(devices)
     loop = lowered_by_the_loop(build_experiment(config), placement)
-    assert program(lower_train_step(build_shapes(config), placement)) == loop
+    assert program(trace_train_step(build_shapes(config), placement).lower()) == loop
 
 
 def test_of_images_without_the_images(tmp_path):
@@ -59,7 +59,7 @@ def test_of_images_without_the_images(tmp_path):
     loop = lowered_by_the_loop(build_experiment(config), placement)
     nowhere = dataclasses.replace(config.source, folder=str(tmp_path / "nowhere"))
     shapes = build_shapes(dataclasses.replace(config, source=nowhere))
-    assert program(lower_train_step(shapes, placement)) == loop
+    assert program(trace_train_step(shapes, placement).lower()) == loop
     # And it is no accident of what a text shows: another batch is another program.
     other = dataclasses.replace(config, train=dataclasses.replace(config.train, batch_size=8))
-    assert program(lower_train_step(build_shapes(other), placement)) != loop
+    assert program(trace_train_step(build_shapes(other), placement).lower()) != loop

@@ -68,6 +68,22 @@ def test_seeds_are_averaged_and_widths_are_not(fake_workdir, tmp_path):
     ) in page
 
 
+def test_a_seed_counts_once(fake_workdir, tmp_path, capsys):
+    """Four copies of one run would have an interval over seeds of no width."""
+    folders = [
+        fake_workdir(tmp_path / name, seed=seed)
+        for name, seed in zip("abcde", (0, 0, 0, 0, 1), strict=True)
+    ]
+    page = report.write_report(folders, tmp_path / "out").read_text()
+    rows = table_of(page, "what was recovered")
+    assert [row for row in rows if "mean of" in row] == ["AnInfoNCE (a), mean of 2 runs"]
+    err = capsys.readouterr().err
+    for name in "bcd":
+        line = f"{name} has the seed and the settings of a: they are not averaged"
+        assert f"warning: {line}\n" in err
+        assert f"{line}." in page
+
+
 def test_a_run_that_has_come_less_far_is_not_averaged(fake_workdir, tmp_path):
     folders = [fake_workdir(tmp_path / str(seed), seed=seed, evals=4) for seed in (0, 1)]
     (folders[1] / "eval.json").unlink()

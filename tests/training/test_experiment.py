@@ -31,7 +31,7 @@ from aninfonce_jax.placement import Placement
 from aninfonce_jax.scores import registry
 from aninfonce_jax.stop import Preempted
 from aninfonce_jax.training import loop
-from aninfonce_jax.training.step import lower_train_step, make_train_step
+from aninfonce_jax.training.step import make_train_step, trace_train_step
 from aninfonce_jax.workdir import config_file
 
 TOY = Path(__file__).with_name("toy_experiment.py")
@@ -154,6 +154,21 @@ def test_without_a_work_directory_nothing_is_kept(whole, tmp_path, monkeypatch):
     assert result.scores == whole[1].scores
 
 
+class Unscored(ShiftedWaves):
+    def held_out(self, batch_size):
+        return None
+
+
+def test_of_pairs_that_are_not_held_out_nothing_is_shown(tmp_path, capsys):
+    experiment = dataclasses.replace(make_experiment(steps=5), source=Unscored())
+    an.train(experiment, tmp_path, progress="plain")
+    said = "".join(capsys.readouterr())
+    assert "step 5/5" in said
+    assert "held-out" not in said
+    page = an.write_report(tmp_path, tmp_path).read_text()
+    assert "AnInfoNCE: nothing was scored: no pairs were kept from training." in page
+
+
 def test_one_and_eight_devices_end_alike():
     assert jax.local_device_count() == 8
     # Not Adam: a bias before BatchNorm has no gradient but what rounding makes, and Adam would
@@ -206,6 +221,60 @@ def test_a_batch_that_the_devices_do_not_divide_is_refused(tmp_path):
 def test_numbers_have_the_ranges_that_a_config_has(changes, said):
     with pytest.raises(an.ConfigError, match=said):
         make_experiment(**changes)
+
+
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [
+        ({"source": ShiftedWaves}, "source must be an an.Source, got the class ShiftedWaves; call"),
+        ({"source": None}, "source must be an an.Source, got None"),
+        ({"objective": an.objectives.AnInfoNCE}, "objective must be an an.Objective, got the cl"),
+        ({"objective": an.aninfonce_loss}, "objective must be an an.Objective, got <function"),
+        ({"optimizer": optax.adam}, "optimizer must be a transformation of gradients, as optax.a"),
+        ({"optimizer": "adam"}, "optimizer must be a transformation of gradients, as optax.adam"),
+    ],
+)
+def test_a_part_that_is_something_else_is_named(part, said):
+    with pytest.raises(TypeError) as caught:
+        dataclasses.replace(make_experiment(), **part)
+    assert str(caught.value).startswith(said)
+
+
+class HalfOfThem(ShiftedWaves):
+    def pairs(self, key, fed, batch_size):
+        return super().pairs(key, fed, batch_size // 2)
+
+
+class NoPairs(ShiftedWaves):
+    def pairs(self, key, fed, batch_size):
+        return ()
+
+
+class FedTooLittle(ShiftedWaves):
+    def fed(self, batch_size):
+        return jax.ShapeDtypeStruct((batch_size, 32), jnp.float32)
+
+    def open_feed(self, rows, *, seed, step):
+        while True:
+            yield np.zeros((3, 32), np.float32)
+
+    def pairs(self, key, fed, batch_size):
+        return an.Pairs(fed, fed)
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "said"),
+    [
+        (HalfOfThem(), ValueError, "HalfOfThem must give 16 pairs, the batch size, got 8 first"),
+        (NoPairs(), TypeError, r"NoPairs must give an.Pairs\(view1, view2\), got tuple"),
+        (FedTooLittle(), ValueError, "FedTooLittle must give 16 pairs, the batch size, got 3 fir"),
+    ],
+)
+def test_as_many_pairs_as_the_batch_has_must_come(source, error, said):
+    """Fewer would be trained on without a word."""
+    experiment = dataclasses.replace(make_experiment(), source=source)
+    with pytest.raises(error, match=f"^{said}"):
+        an.train(experiment, placement=Placement.local(1), progress="off")
 
 
 def test_too_few_samples_for_the_factors_are_refused(small_config):
@@ -278,7 +347,7 @@ def test_an_experiment_of_an_earlier_version_goes_on(whole, tmp_path, monkeypatc
 
 def test_the_step_can_be_lowered_for_devices_that_are_not_at_hand():
     experiment = make_experiment()
-    lowered = lower_train_step(experiment, Placement.local(4))
+    lowered = trace_train_step(experiment, Placement.local(4)).lower()
     assert "num_partitions = 4" in lowered.as_text()
 
 

@@ -13,7 +13,7 @@ import aninfonce_jax as an
 from aninfonce_jax import workdir as workdir_lib
 from aninfonce_jax.config.schema import ConfigError
 from aninfonce_jax.training.profile import Profile
-from aninfonce_jax.training.step import lower_train_step
+from aninfonce_jax.training.step import trace_train_step
 
 SCOPES = ("pairs", "encoder", "loss", "optimiser")
 
@@ -45,12 +45,12 @@ def test_a_trace_holds_the_steps_and_their_parts(tmp_path, capfd):
 
 def test_the_parts_have_names_which_change_nothing(monkeypatch):
     experiment, placement = make_experiment(), an.Placement.local(1)
-    named = lower_train_step(experiment, placement)
+    named = trace_train_step(experiment, placement).lower()
     text = named.as_text(debug_info=True)
     for scope in SCOPES:
         assert f"{scope})/" in text or f"{scope}/" in text, scope
     monkeypatch.setattr(jax, "named_scope", Nameless)
-    plain = lower_train_step(experiment, placement)
+    plain = trace_train_step(experiment, placement).lower()
     assert plain.as_text() == named.as_text()
     assert "optimiser" not in plain.as_text(debug_info=True)
 
