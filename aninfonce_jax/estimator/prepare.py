@@ -119,7 +119,7 @@ def _by_rule(rule: Any, X: Any, y: Any) -> Source:
 
 def _is_view_of(y: Any, given: Any) -> bool:
     """Whether a second argument looks like other views: scikit-learn passes targets here."""
-    return y is not None and isinstance(given, np.ndarray) and np.shape(y) == given.shape
+    return isinstance(given, np.ndarray) and getattr(y, "shape", None) == given.shape
 
 
 def prepare(
