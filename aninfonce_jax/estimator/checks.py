@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 
+from aninfonce_jax.sources.arrays import refuse_masked
+
 # Attributes that only `fit` sets end so.
 _FITTED = "model_"
 
@@ -19,6 +21,7 @@ def as_array(x: Any, what: str = "X") -> np.ndarray:
             f"{what} is a sparse matrix, and dense rows are needed; use X.toarray(), or project "
             "them first"
         )
+    refuse_masked(x, what)
     try:
         array = x if isinstance(x, np.ndarray) else np.asarray(x)
         if array.dtype.kind == "O":
@@ -52,6 +55,19 @@ def feature_names(x: Any) -> np.ndarray | None:
         return None
     names = np.asarray(columns, dtype=object)
     return names if all(isinstance(name, str) for name in names) else None
+
+
+def check_same_order(first: np.ndarray | None, second: np.ndarray | None) -> None:
+    """Raises ValueError if two frames have the same columns in another order."""
+    # Other names may well be those of the other device, or of the other eye.
+    if first is None or second is None or sorted(first) != sorted(second):
+        return
+    for place, (one, other) in enumerate(zip(first, second, strict=True)):
+        if one != other:
+            raise ValueError(
+                f"view1 and view2 have the same columns in another order, got {one!r} and "
+                f"{other!r} in place {place}; reorder one of them: view2[view1.columns]"
+            )
 
 
 def check_features(x: np.ndarray, given: np.ndarray | None, estimator: Any) -> None:

@@ -158,13 +158,21 @@ class AnInfoNCE(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
         """Goes over pairs once, from where the model stands; arguments as those of `fit`.
 
         Rates are constant, nothing is held out, and the optimiser's state is that of the
-        `partial_fit` before.
+        `partial_fit` before. The encoder is that of the model, whatever the argument is now.
+
+        Raises:
+          TypeError, ValueError: as `fit`, or pairs and `dim` are others than before.
         """
         is_first = not is_fitted(self)
         prepared = self._prepare(X, y, is_partial=True)
         if is_first:
             return self._train(prepared, None, is_partial=True)
         self._check_like_before(prepared.shape)
+        if self.dim != self.model_.dim:
+            raise ValueError(
+                f"partial_fit goes on with embeddings of {self.model_.dim} dimensions, got "
+                f"dim={self.dim}; call fit for another model, or set dim back"
+            )
         prepared = dataclasses.replace(prepared, encoder=self.model_.encoder)
         start = Start(self.model_.weights, getattr(self, "_opt_state", None))
         return self._train(prepared, start, is_partial=True)

@@ -70,7 +70,9 @@ def load(
     if isinstance(folder, Path) and form is not None:
         try:
             return _load_saved(folder, form, given)
-        except (AttributeError, KeyError, TypeError) as error:
+        except USER_ERRORS:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             if any(part is not None for part in given.values()):  # perhaps their mistake
                 raise
             raise ModelError(

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from aninfonce_jax.estimator import parts
-from aninfonce_jax.estimator.checks import as_array
+from aninfonce_jax.estimator.checks import as_array, check_same_order, feature_names
 from aninfonce_jax.estimator.model import RowSpec
 from aninfonce_jax.estimator.sizes import Sizes
 from aninfonce_jax.estimator.standardise import Standardised, check_varies, examine
@@ -78,6 +78,7 @@ def as_source(X: Any, y: Any, rule: Any) -> Source:
             "requires y to be passed, but the target y is None"
         )
     second = as_array(y, "view2")
+    check_same_order(feature_names(X), feature_names(y))
     made = pairs_lib.paired(first, second)
     for array, what in ((first, "X"), (second, "view2")):
         check_varies(array, what)
@@ -97,6 +98,11 @@ def _by_rule(rule: Any, X: Any, y: Any) -> Source:
     takes = inspect.signature(rule).parameters
     if not takes:
         raise TypeError(f"pairs must be a function of X that makes pairs of it, got {rule!r}")
+    if "labels" not in takes and _is_view_of(y, given):
+        raise ValueError(
+            "two views were given, and a pairs rule, which makes pairs of the first alone; leave "
+            "out the second view, or pairs="
+        )
     if "labels" in takes:
         if y is None:
             raise ValueError(
@@ -109,6 +115,11 @@ def _by_rule(rule: Any, X: Any, y: Any) -> Source:
     if not isinstance(made, Source):
         raise TypeError(f"a pairs rule must return a source, got {type(made).__name__}")
     return made
+
+
+def _is_view_of(y: Any, given: Any) -> bool:
+    """Whether a second argument looks like other views: scikit-learn passes targets here."""
+    return isinstance(given, np.ndarray) and getattr(y, "shape", None) == given.shape
 
 
 def prepare(

@@ -85,7 +85,8 @@ def aninfonce_loss(
         ("both", array): the negatives of both, and so with any name and with a bank. On
         several devices each passes its share of the array.
       reduction: "logsumexp" over the positive and the negatives, or "logmeanexp" over
-        the negatives alone, which a mean over their number replaces the sum of.
+        the negatives alone, which a mean over their number replaces the sum of. By either, an
+        anchor that masks or labels leave no negatives has the loss 0.
       weights: w ≥ 0 of each pair, [batch]: the loss is Σ wᵢ lossᵢ / Σ wᵢ, and so are all
         other means. They do not change what a row counts as a negative.
       mask: bool [batch]; False: the row is padding, neither an anchor nor a negative,

@@ -174,9 +174,15 @@ def _negatives(plans: list[Plan], pairing: Pairing, factors: Factors, sharpness:
     value = best = jnp.full_like(factors.positive, -jnp.inf)
     for keys, part in zip(pairing.keys, found, strict=True):
         seen_by = keys.seen_by
-        value = value.at[seen_by].set(jnp.logaddexp(value[seen_by], part.value))
+        value = value.at[seen_by].set(_logaddexp(value[seen_by], part.value))
         best = best.at[seen_by].max(part.best)
     return Reduced(value, best, functools.reduce(jnp.maximum, (part.longest for part in found)))
+
+
+def _logaddexp(a: Array, b: Array) -> Array:
+    """Returns log(exp a + exp b), whose gradient is zero where both are -∞; JAX's is NaN there."""
+    none = (a == -jnp.inf) & (b == -jnp.inf)
+    return jnp.where(none, -jnp.inf, jnp.logaddexp(*(jnp.where(none, 0, x) for x in (a, b))))
 
 
 def _reduce(chosen: Plan, keys: Keys, factors: Factors, sharpness: float) -> Reduced:

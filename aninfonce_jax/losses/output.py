@@ -39,6 +39,9 @@ def assemble(
         log_keys = log_count(contrast.negative_count, 1)
     else:
         per_anchor = gap - log_count(contrast.negative_count)
+        if not isinstance(contrast.negative_count, int):
+            # As for the sum, there is nothing to be told from where no negatives are left.
+            per_anchor = jnp.where(contrast.negative_count == 0, 0, per_anchor)
         log_keys = 0.0
     if contrast.mean_positive is not None:
         per_anchor += contrast.positive - contrast.mean_positive

@@ -274,12 +274,22 @@ def as_floats(rows: Array) -> Array:
     return rows.astype(jnp.float32)
 
 
+def refuse_masked(x: Any, what: str) -> None:
+    """Raises ValueError if entries of an array are masked: what lies below would be learned."""
+    if isinstance(x, np.ma.MaskedArray) and np.ma.is_masked(x):
+        raise ValueError(
+            f"{what} has {np.ma.count_masked(x):,} masked entries, and all are needed; leave out "
+            "such rows, or fill them in: x.filled(value)"
+        )
+
+
 def as_rows(x: Any, what: str = "an array") -> np.ndarray:
     """Returns observations [n, ...] as an array of numbers; one in memory, or mapped, stays.
 
     Raises:
       ValueError: it is none.
     """
+    refuse_masked(x, what)
     x = x if isinstance(x, np.ndarray) else np.asarray(x)
     if x.dtype.kind not in "fiub":
         raise ValueError(f"{what} must hold real numbers, got dtype {x.dtype}")

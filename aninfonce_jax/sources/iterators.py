@@ -92,7 +92,7 @@ class IteratorPairs(Source):
         """Yields batches until the iterator ends, or without end where it can begin again.
 
         Raises:
-          ValueError: it is one that ends, and the run begins in its middle.
+          ValueError: it is one that ends, and the run begins in its middle; or it gives NaN.
         """
         del seed
         if self._ends and step:
@@ -103,7 +103,13 @@ class IteratorPairs(Source):
         pairs = itertools.islice(self._endless(), step * rows.batch_size, None)
         while len(batch := list(itertools.islice(pairs, rows.batch_size))) == rows.batch_size:
             own = rows.positions(step) - step * rows.batch_size
-            yield tuple(np.stack([as_fed(batch[i][view]) for i in own]) for view in (0, 1))
+            views = tuple(np.stack([as_fed(batch[i][view]) for i in own]) for view in (0, 1))
+            if not all(np.isfinite(view).all() for view in views):
+                raise ValueError(
+                    "an iterator of pairs must give finite numbers, got NaN or inf in batch "
+                    f"{step + 1}; leave out or fill in such pairs"
+                )
+            yield views
             step += 1
 
     def pairs(self, key: Array, fed: PyTree, batch_size: int) -> Pairs:

@@ -138,7 +138,7 @@ def grouped(x: Any, labels: Any) -> ArrayPairs:
       labels: [n], of any dtype that can be sorted.
 
     Raises:
-      ValueError: there are not as many labels as rows, or no two alike.
+      ValueError: there are not as many labels as rows, they can't be sorted, or no two are alike.
 
     Example:
       >>> source = an.pairs.grouped(np.zeros((100, 3), np.float32), np.arange(100) // 4)
@@ -146,14 +146,21 @@ def grouped(x: Any, labels: Any) -> ArrayPairs:
     rows, marks = as_rows(x, "x"), np.asarray(labels)
     if marks.shape != (len(rows),):
         raise ValueError(f"labels must be [{len(rows)}], one for each row, got shape {marks.shape}")
-    # NaN is no label, though NumPy takes all of them for the same one.
-    is_missing = marks != marks
+    try:
+        # NaN is no label, though NumPy takes all of them for the same one.
+        is_missing = np.asarray(marks != marks, bool)
+        _, numbers = np.unique(marks, return_inverse=True)
+    except TypeError as error:
+        kinds = ", ".join(sorted({type(label).__name__ for label in marks.tolist()}))
+        raise ValueError(
+            f"labels must be of one kind that can be sorted, got {kinds}; leave out rows that have "
+            "none, and make numbers or texts of the others"
+        ) from error
     if np.any(is_missing):
         raise ValueError(
             f"labels must tell what each row belongs to, got NaN for {is_missing.sum()} of "
             f"{len(rows)} rows; leave those rows out, or give each a label of its own"
         )
-    _, numbers = np.unique(marks, return_inverse=True)
     counts = np.bincount(numbers)
     kept = np.flatnonzero(counts[numbers] > 1)
     if not len(kept):

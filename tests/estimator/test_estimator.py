@@ -242,6 +242,8 @@ def test_partial_fit_goes_on_and_warm_start_too(fitted):
     assert not np.allclose(first, model.transform(VIEW1))
     with pytest.raises(ValueError, match="X has 2 features, but AnInfoNCE is expecting 5"):
         model.partial_fit(VIEW1[:, :2], VIEW2[:, :2])
+    with pytest.raises(ValueError, match=r"goes on with embeddings of 3 dimensions, got dim=4"):
+        model.set_params(dim=4).partial_fit(VIEW1, VIEW2)
     warm = pickle.loads(pickle.dumps(fitted)).set_params(warm_start=True)
     before = warm.held_out_loss_
     warm.fit(VIEW1, VIEW2)
@@ -261,22 +263,26 @@ def test_a_workdir_lets_a_fit_go_on_and_can_be_loaded(tmp_path, fitted):
         tiny(workdir=workdir).fit(VIEW1 + 1, VIEW2)
 
 
+class Frame:
+    """What is asked of a data frame."""
+
+    def __init__(self, values, names):
+        self.values, self.columns = values, list(names)
+
+    def __array__(self, dtype=None, copy=None):
+        return self.values
+
+    def __len__(self):
+        return len(self.values)
+
+
 def test_a_frame_tells_the_names_of_its_columns(fitted):
-    class Frame:
-        def __init__(self, names):
-            self.columns = names
-
-        def __array__(self, dtype=None, copy=None):
-            return VIEW1
-
-        def __len__(self):
-            return ROWS
-
-    model = tiny(steps=1).fit(Frame(list("abcde")), VIEW2)
+    # The other eye's columns may have other names.
+    model = tiny(steps=1).fit(Frame(VIEW1, "abcde"), Frame(VIEW2, "ABCDE"))
     assert list(model.feature_names_in_) == list("abcde")
     assert list(model.get_feature_names_out()) == [f"aninfonce{i}" for i in range(DIM)]
     with pytest.raises(ValueError, match="feature names should match"):
-        model.transform(Frame(list("abcdf")))
+        model.transform(Frame(VIEW1, "abcdf"))
     assert not hasattr(fitted, "feature_names_in_")
 
 
@@ -377,6 +383,25 @@ CASES = {
     ),
     "a seed": (lambda: tiny(seed=-1).fit(VIEW1, VIEW2), "seed must be a whole number"),
     "one pair": (lambda: tiny().fit(VIEW1[:1], VIEW2[:1]), "at least 2 are needed"),
+    "masked entries": (
+        lambda: tiny().fit(np.ma.array(VIEW1, mask=VIEW1 > 1), VIEW2),
+        "masked entries, and all are needed; leave out such rows, or fill them in",
+    ),
+    "columns in another order": (
+        lambda: tiny().fit(Frame(VIEW1, "abcde"), Frame(VIEW2, "abced")),
+        "the same columns in another order, got 'd' and 'e' in place 3; reorder one of them",
+    ),
+    "two views and a rule for one": (
+        lambda: tiny(pairs=an.pairs.time_lagged).fit(VIEW1, VIEW2),
+        "two views were given, and a pairs rule, which makes pairs of the first alone",
+    ),
+    "NaN of an iterator, later on": (
+        lambda: tiny(steps=200).fit(
+            (np.full(5, np.nan) if i == 3000 else VIEW1[i % ROWS], VIEW2[i % ROWS])
+            for i in range(4000)
+        ),
+        "must give finite numbers, got NaN or inf in batch 162; leave out or fill in such pairs",
+    ),
     "a short iterator": (
         lambda: tiny().fit(zip(VIEW1[:9], VIEW2[:9], strict=True)),
         "batch_size=16 is more than the 9 pairs of the iterator",

@@ -67,6 +67,7 @@ DAMAGE = {
     "a text for a number": lambda content: content["estimator"].update(dim="a"),
     "an argument that there is not": lambda content: content["params"].update(other=1),
     "no layout": lambda content: content.pop("layout"),
+    "an encoder of a later version": lambda content: content["estimator"].update(encoder="vit"),
 }
 
 

@@ -313,6 +313,42 @@ def test_padding_of_any_kind_changes_nothing() -> None:
     assert float(empty) == 0
 
 
+@pytest.mark.parametrize("reduction", ["logsumexp", "logmeanexp"])
+def test_an_anchor_without_negatives_is_worth_nothing(reduction: str) -> None:
+    """As at the first step of a queue, and of rows whose label all others of a batch have."""
+    view1, view2 = np.float32(_unit(0)), np.float32(_unit(1))
+    nothing_yet = an.Queue.empty(8, DIM).bank()
+    same = {"labels": np.zeros(6, int), "same_label": "left out"}
+    lone = {"mask": np.arange(6) == 3, "weights": np.arange(6.0)}
+    for told in (
+        {"negatives": nothing_yet},
+        {"negatives": "both", **same},
+        {"negatives": "cross", **same},
+        {"negatives": "cross", **lone},
+        {"negatives": ("both", nothing_yet), **lone},
+    ):
+
+        def loss(x: Array, told: Any = told) -> Array:
+            return an.aninfonce_loss(x, view2, 3.0, reduction=reduction, **told).loss
+
+        value, gradient = jax.value_and_grad(loss)(view1)
+        assert float(value) == 0
+        np.testing.assert_array_equal(gradient, 0)
+
+
+def test_keys_beside_a_set_that_leaves_none_are_all_there_is() -> None:
+    view1, view2, rows = (np.float32(_unit(i)) for i in range(3))
+    same = {"labels": np.zeros(6, int), "same_label": "left out"}
+
+    def loss(x: Array, negatives: Any, told: Any) -> Array:
+        return an.infonce_loss(x, view2, negatives=negatives, **told).loss
+
+    whole, gradient = jax.value_and_grad(loss)(view1, rows, {})
+    found, own = jax.value_and_grad(loss)(view1, ("anchors", rows), same)
+    np.testing.assert_allclose(found, whole, rtol=1e-6)
+    np.testing.assert_allclose(own, gradient, atol=1e-6)
+
+
 # --- What is refused ---
 
 VIEW = np.ones((4, 3), np.float32)

@@ -251,6 +251,14 @@ CASES = {
         lambda: an.pairs.grouped(ROWS, [0.0, 0.0, np.nan, np.nan, 1.0, 1.0]),
         "got NaN for 2 of 6 rows; leave those rows out",
     ),
+    "labels of two kinds": (
+        lambda: an.pairs.grouped(ROWS, np.array(["a", None] * 3, object)),
+        "of one kind that can be sorted, got NoneType, str; leave out rows that have none",
+    ),
+    "masked entries": (
+        lambda: an.pairs.time_lagged(np.ma.array(ROWS, mask=ROWS > 3)),
+        "session 0 has 4 masked entries, and all are needed",
+    ),
     "no pair": (lambda: an.pairs.from_iterator([1, 2]), "must give pairs (view1, view2), got int"),
     "an empty iterator": (lambda: an.pairs.from_iterator([]), "gave none"),
     "views that differ": (
