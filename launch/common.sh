@@ -104,6 +104,13 @@ whole_number() {
   [ "$((10#$2))" -ge "$3" ] || fail "$1 takes a whole number of at least $3, got '$2'"
 }
 
+# check_name NAME: refuses what is no name for a folder on a host, before machines are asked for.
+check_name() {
+  case "$1" in
+    [-.]* | *[!A-Za-z0-9_.-]*) fail "--name takes letters, digits, '_', '-' and '.', of which the last two can't be first; got '$1'" ;;
+  esac
+}
+
 # quoted WORD...: prints a command so that a shell reads the same words again.
 quoted() {
   local word text=""
@@ -136,6 +143,7 @@ need_workdir() {
   need --workdir "$1" "without a folder of its own a run that is started again would begin anew"
   # The program would refuse it, but only when machines are there.
   case "$1" in
+    gs:// | gs:///*) fail "--workdir must be gs://BUCKET/..., got '$1'" ;;
     gs://*) ;;
     *://*) fail "--workdir=$1: of remote folders only gs:// can be used; mount this one as a folder, and name that" ;;
   esac

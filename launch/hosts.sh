@@ -66,6 +66,11 @@ whole_number --restarts "$restarts" 0
 whole_number --poll "$poll" 0
 whole_number --grace "$grace" 0
 whole_number --patience "$patience" 0
+check_name "$name"
+case "$coordinator" in
+  '' | ?*:[0-9]*) ;;
+  *) fail "--coordinator must be HOST:PORT of the first host, got '$coordinator'" ;;
+esac
 check_words ${arguments[@]+"${arguments[@]}"}
 check_extras --extras "$extras"
 if [ -f "$hosts" ]; then

@@ -87,6 +87,7 @@ whole_number --wait "$wait" 0
 whole_number --poll "$poll" 0
 whole_number --grace "$grace" 0
 whole_number --patience "$patience" 0
+check_name "$name"
 check_words ${arguments[@]+"${arguments[@]}"}
 if [ -z "$runtime" ]; then
   case "$type" in

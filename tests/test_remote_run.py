@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import gcs_emulator
+import process_group
 import pytest
 from run_results import UNEQUAL, result_of
 from small_configs import SMALL, as_flags
@@ -181,3 +182,18 @@ def test_a_right_that_is_withdrawn_ends_the_run_with_a_line(store, local, tmp_pa
     assert "permission denied" in said or "can't be written" in said
     finish(train(store, workdir="gs://bucket/runs/withdrawn"))
     assert result_of(store.download("runs/withdrawn", tmp_path)) == local
+
+
+def test_two_processes_stop_and_go_on_in_a_bucket(store, tmp_path):
+    """Both take part in its checkpoints, the first one of which is that of a signal."""
+    arguments = [*process_group.flags(), "--workdir=gs://bucket/runs/two"]
+    environment = store.environment
+    with process_group.Group(
+        tmp_path, 2, arguments, environment=environment, fault="1:4:SIGTERM"
+    ) as group:
+        assert group.wait() == [EXIT_PREEMPTED] * 2, group
+    group = process_group.run(tmp_path, 2, arguments, environment=environment)
+    assert "going on from step" in group.said(0)
+    process_group.run(tmp_path, 2, [*process_group.flags(), f"--workdir={tmp_path / 'local'}"])
+    folder = store.download("runs/two", tmp_path / "copy")
+    process_group.assert_same_losses(folder, tmp_path / "local", tolerance=0)

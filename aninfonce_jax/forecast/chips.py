@@ -48,6 +48,7 @@ class Chip:
       per_chip: devices of a chip.
       per_host: chips of a host, of a topology that has several hosts.
       cores: virtual CPUs of such a host, as Google Cloud rents it out.
+      largest: chips of the largest slice, or GPUs of the largest node, that there is.
     """
 
     name: str
@@ -64,6 +65,7 @@ class Chip:
     per_chip: int
     per_host: int
     cores: int
+    largest: int
 
 
 def _tpu(
@@ -76,6 +78,7 @@ def _tpu(
     links: float,
     dimensions: int,
     cores: int,
+    largest: int,
     per_chip: int = 1,
 ) -> Chip:
     peak = teraflops / per_chip * _TERA
@@ -94,6 +97,7 @@ def _tpu(
         per_chip=per_chip,
         per_host=4,
         cores=cores,
+        largest=largest,
     )
 
 
@@ -109,6 +113,7 @@ def _gpu(
     links: float,
     network: float,
     cores: int,
+    largest: int = 8,
 ) -> Chip:
     plain = float32 * _TERA
     return Chip(
@@ -133,6 +138,7 @@ def _gpu(
         per_chip=1,
         per_host=8,
         cores=cores,
+        largest=largest,
     )
 
 
@@ -142,37 +148,41 @@ def _gpu(
 #   One page of v5e has 800 GiB/s for its memory, which is more than 819 GB/s.
 # v4 has no links there. Six of 50 GB/s each are those of Jouppi et al., "TPU v4" (2023); this was
 #   not looked up again, and neither were the virtual CPUs of v4, v5p and v6e. Those of v5e are on
-#   its page: 112 for four chips (ct5lp-hightpu-4t), 224 for eight.
+#   its page: 112 for four chips (ct5lp-hightpu-4t), 224 for eight and 24 for one.
 # Chips of a host in slices of several: four, by the machine types ct4p-hightpu-4t,
 #   ct5lp-hightpu-4t, ct5p-hightpu-4t and ct6e-standard-4t.
 # `usable` is what the compiler itself says when a program does not fit.
+# `largest` is a pod. The compiler takes more than a pod of v5e or v6e, which nobody can rent.
 #
 # GPUs: NVIDIA's data sheets, dense. Those of H100 agree with
 #   glennklockwood.com/garden/processors/h100 (989.4, 494.7, 66.9 TFLOP/s, 3.35 TB/s, 900 GB/s),
 #   those of A100 with what others list (312 TFLOP/s, 19.5 in float32, 1,555 and 2,039 GB/s,
 #   600 GB/s). Not looked up: H200, TF32 of A100, the network (a card of 200 Gbit/s for each A100
 #   and of 400 for each H100, as in NVIDIA's own machines; clouds rent out less) and virtual CPUs.
+#   Sixteen A100 share a node in Google's a2-megagpu-16g; of the others eight are the most.
 CHIPS: dict[str, Chip] = {
     chip.name: chip
     for chip in (
         _tpu("v4", teraflops=275, gib=32, usable=15.25, bandwidth=1200, links=300,
-             dimensions=3, cores=240, per_chip=2),
+             dimensions=3, cores=240, largest=4096, per_chip=2),
         _tpu("v5e", teraflops=197, gib=16, usable=15.75, bandwidth=819, links=200,
-             dimensions=2, cores=112),
+             dimensions=2, cores=112, largest=256),
         _tpu("v5p", teraflops=459, gib=95, usable=95.74, bandwidth=2765, links=600,
-             dimensions=3, cores=208),
+             dimensions=3, cores=208, largest=8960),
         _tpu("v6e", teraflops=918, gib=32, usable=31.25, bandwidth=1638, links=400,
-             dimensions=2, cores=180),
+             dimensions=2, cores=180, largest=256),
         _gpu("a100-40", "NVIDIA A100 SXM 40 GB", tensor=312, tf32=156, float32=19.5, gb=40,
-             bandwidth=1555, links=600, network=25, cores=96),
+             bandwidth=1555, links=600, network=25, cores=96, largest=16),
         _gpu("a100", "NVIDIA A100 SXM 80 GB", tensor=312, tf32=156, float32=19.5, gb=80,
-             bandwidth=2039, links=600, network=25, cores=96),
+             bandwidth=2039, links=600, network=25, cores=96, largest=16),
         _gpu("h100", "NVIDIA H100 SXM 80 GB", tensor=989, tf32=494, float32=67, gb=80,
              bandwidth=3350, links=900, network=50, cores=208),
         _gpu("h200", "NVIDIA H200 SXM 141 GB", tensor=989, tf32=494, float32=67, gb=141,
              bandwidth=4800, links=900, network=50, cores=208),
     )
 }  # fmt: skip
+# Virtual CPUs of hosts with another number of chips, where it is known.
+_OTHER_CORES = {("v5e", 1): 24, ("v5e", 8): 224}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -212,15 +222,27 @@ class Topology:
         """Machines that hold the chips."""
         if self.chip.platform == "gpu":
             return self.size // self.per_node
-        return 1 if self.chips <= 2 * self.chip.per_host else self.chips // self.chip.per_host
+        # Flat slices of eight chips can be had as one host.
+        alone = self.chip.per_host * (2 if self.chip.dimensions == (2,) else 1)
+        return 1 if self.chips <= alone else self.chips // self.chip.per_host
 
-    def doubled(self) -> "Topology":
-        """Returns the next larger one of the same kind."""
+    @property
+    def host_cores(self) -> int:
+        """Virtual CPUs of each machine."""
+        return _OTHER_CORES.get((self.chip.name, self.chips // self.hosts), self.chip.cores)
+
+    def doubled(self) -> "Topology | None":
+        """Returns the next larger one of the same kind; None if there is none."""
         if self.chip.platform == "gpu":
-            if len(self.shape) == 1 and self.size < self.chip.per_host:
+            if len(self.shape) == 1 and 2 * self.size <= self.chip.per_host:
                 return Topology(self.chip, (2 * self.size,))
             nodes = self.shape[0] if len(self.shape) == 2 else 1
             return Topology(self.chip, (2 * nodes, self.shape[-1]))
+        if 2 * self.chips > self.chip.largest:
+            return None
+        if self.chips == 1:
+            # There are hosts of one chip and of four; slices of two are rare.
+            return Topology(self.chip, (2, 2, 1)[: len(self.shape)])
         at = self.shape.index(min(self.shape))
         shape = tuple(2 * side if index == at else side for index, side in enumerate(self.shape))
         return Topology(self.chip, tuple(sorted(shape)))
@@ -259,4 +281,16 @@ def _parse(name: str) -> Topology:
         raise ConfigError(
             f"--topology={shown(name)}: {chip.name} takes {expected}; examples: {EXAMPLES}"
         )
-    return Topology(chip, shape)
+    topology = Topology(chip, shape)
+    if chip.platform == "tpu" and topology.chips > chip.largest:
+        raise ConfigError(
+            f"--topology={shown(name)}: a slice of {chip.name} has at most {chip.largest:,} chips, "
+            f"got {topology.chips:,}; examples: {EXAMPLES}"
+        )
+    if chip.platform == "gpu" and topology.per_node > chip.largest:
+        raise ConfigError(
+            f"--topology={shown(name)}: a node has at most {chip.largest} {chip.name}, got "
+            f"{topology.per_node}; write nodes x GPUs, such as {chip.name}:4x8; "
+            f"examples: {EXAMPLES}"
+        )
+    return topology

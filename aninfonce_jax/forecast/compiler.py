@@ -135,7 +135,11 @@ def placement_of(topology: Topology, slices: int = 1) -> Placement:
     chip = topology.chip
     try:
         if chip.platform == "tpu":
-            return Placement.of_topology(topology.name, slices=slices)
+            # Else the compiler takes four chips for the least that a host has.
+            alone: dict[str, Any] = {}
+            if topology.chips == 1:
+                alone = {"chips_per_host_bounds": (1, 1, 1)}
+            return Placement.of_topology(topology.name, slices=slices, **alone)
         nodes = topology.size // topology.per_node
         return Placement.of_topology(
             topology.name,

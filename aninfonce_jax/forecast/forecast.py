@@ -156,7 +156,7 @@ def describe(topology: Topology) -> dict[str, Any]:
         "chips": topology.chips,
         "devices": topology.size,
         "hosts": topology.hosts,
-        "host_cores": chip.cores,
+        "host_cores": topology.host_cores,
         "source": chip.source,
         "flops_per_second": dict(chip.flops),
         "memory": chip.memory,

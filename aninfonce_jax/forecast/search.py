@@ -180,8 +180,10 @@ def _more_microbatches(values: Mapping[str, Any], topology: Topology) -> Iterato
 
 
 def _more_chips(values: Mapping[str, Any], topology: Topology) -> Iterator[Remedy]:
-    larger = topology
+    larger = topology.doubled()
     for _ in range(3):
-        larger = larger.doubled()
+        if larger is None:
+            return
         if values["train.batch_size"] % (larger.size * values["train.microbatches"]) == 0:
             yield Remedy(f"--topology={larger.name}", {}, larger, f"{larger.chips} chips")
+        larger = larger.doubled()

@@ -1,5 +1,6 @@
 """A penalty that keeps embeddings spread over the whole sphere."""
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
@@ -10,6 +11,9 @@ from aninfonce_jax.types import Array
 
 # The t of exp(-t ‖a - b‖²). At two, a point feels all others on the sphere, not only the nearest.
 _SHARPNESS = 2.0
+# A matrix of more pairs than that, 64 MiB, is not held; then so many keys are taken at a time.
+_MOST_AT_ONCE = 2**24
+_TILE = 512
 
 
 def spreading_penalty(
@@ -29,9 +33,10 @@ def spreading_penalty(
         weight = 3 * 0.5 * (1 + jnp.cos(jnp.pi * jnp.minimum(2 * step / steps, 1)))
         loss = out.loss + weight * an.spreading_penalty(view1)
 
-    It holds a matrix [batch, batch] of all pairs. On several devices, with `axis_name`, pairs
-    are those of all of them, and gradients are to be treated as those of the losses: see
-    `aninfonce_loss`.
+    A device that has more than 2²⁴ pairs takes them in tiles, which are computed again for the
+    gradient, so that memory grows with the batch and not with its square. On several devices,
+    with `axis_name`, pairs are those of all of them, and gradients are to be treated as those of
+    the losses: see `aninfonce_loss`.
 
     Args:
       embeddings: [batch, dim], at least two; on several devices, this one's own, equally many
@@ -60,13 +65,39 @@ def spreading_penalty(
         first = lax.axis_index(axis_name) * len(points)
     if len(others) < 2:
         raise ValueError(f"a penalty on pairs needs at least two embeddings, got {len(others)}")
-    squared = (
-        jnp.sum(jnp.square(points), axis=1)[:, None]
-        + jnp.sum(jnp.square(others), axis=1)[None]
-        - 2 * jnp.matmul(points, others.T, precision=lax.Precision.HIGHEST)
-    )
-    itself = jnp.arange(len(others))[None] == first + jnp.arange(len(points))[:, None]
-    total = jnp.sum(jnp.where(itself, 0.0, jnp.exp(-_SHARPNESS * squared)))
+    total = _summed(points, others, first)
     if axis_name is not None:
         total = devices * lax.pmean(total, axis_name)
     return jnp.log(total) - jnp.log(jnp.float32(len(others)) * (len(others) - 1))
+
+
+def _summed(points: Array, others: Array, first: Array) -> Array:
+    """Returns the sum over pairs of two different points.
+
+    Args:
+      points: [rows, dim].
+      others: those that each is paired with, [keys, dim].
+      first: where the points begin among the others.
+    """
+    keys = len(others)
+    numbers = first + jnp.arange(len(points))
+
+    def add(total: Array, tile: tuple[Array, Array]) -> tuple[Array, None]:
+        theirs, columns = tile
+        squared = (
+            jnp.sum(jnp.square(points), axis=1)[:, None]
+            + jnp.sum(jnp.square(theirs), axis=1)[None]
+            - 2 * jnp.matmul(points, theirs.T, precision=lax.Precision.HIGHEST)
+        )
+        left_out = (columns[None] == numbers[:, None]) | (columns >= keys)[None]
+        return total + jnp.sum(jnp.where(left_out, 0.0, jnp.exp(-_SHARPNESS * squared))), None
+
+    # A sum of nothing varies over the same devices as the points, which a scan asks for.
+    nothing = jnp.sum(points[:0])
+    if len(points) * keys <= _MOST_AT_ONCE:
+        return add(nothing, (others, jnp.arange(keys)))[0]
+    tiles = -(-keys // _TILE)
+    padded = jnp.pad(others, ((0, tiles * _TILE - keys), (0, 0)))
+    columns = jnp.arange(tiles * _TILE).reshape(tiles, _TILE)
+    total, _ = lax.scan(jax.checkpoint(add), nothing, (padded.reshape(tiles, _TILE, -1), columns))
+    return total

@@ -2,12 +2,14 @@
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import PartitionSpec
 
 from aninfonce_jax.losses import contrast
 from aninfonce_jax.losses.centring import centring_penalty
@@ -220,7 +222,7 @@ class AnInfoNCE(Contrastive):
         anchors, _ = split_views(embeddings)
         values = {
             "centring": lambda: centring_penalty(embeddings),
-            "spreading": lambda: spreading_penalty(anchors),
+            "spreading": lambda: _spreading(anchors, placement),
             "keeping": lambda: keeping_penalty(anchors, pairs.view1),
         }
         weights = {name: weight for name, weight in self._penalties().items() if weight}
@@ -323,6 +325,17 @@ def _settings(objective: InfoNCE | AnInfoNCE) -> dict[str, Any]:
         "strategy": objective.strategy,
         "chunk_size": objective.chunk_size or None,
     }
+
+
+def _spreading(anchors: Array, placement: Placement) -> Array:
+    """Returns the penalty of anchors whose rows are spread over the devices."""
+    if placement.size == 1:
+        return spreading_penalty(anchors)
+    name = placement.axis_name
+    # Each pairs its own rows with all; the compiler would cut the loop over tiles another way.
+    local = functools.partial(spreading_penalty, axis_name=name)
+    specs: dict[str, Any] = {"in_specs": PartitionSpec(name), "out_specs": PartitionSpec()}
+    return jax.shard_map(local, mesh=placement.mesh, **specs)(anchors)
 
 
 def _remaining(progress: Array) -> Array:

@@ -111,6 +111,15 @@ def test_a_run_that_does_not_fit_is_told_what_would(tmp_path):
     assert "fits with objective.strategy=ring" in done.stdout
 
 
+@pytest.mark.slow
+@needs_tpu_compiler
+def test_a_tiny_run_is_compiled_for_a_single_chip(tmp_path):
+    done = run_tiny(tmp_path, "v5e:1x1")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "fits: " in done.stdout
+    assert "1 × TPU v5e" in done.stdout
+
+
 @needs_tpu_compiler
 def test_a_slice_that_there_is_not_gets_one_line(tmp_path):
     done = run_tiny(tmp_path / "new", "v5e:1x3", "--config.train.batch_size=30")

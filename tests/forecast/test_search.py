@@ -101,6 +101,8 @@ def test_ways_to_make_a_run_fit_go_from_the_cheapest_change_on():
         [f"train.microbatches={parts}" for parts in (2, 4, 8, 16, 32)],
         ["--topology=v5e:4x8", "--topology=v5e:8x8", "--topology=v5e:8x16"],
     ]
+    # A pod of v5e has 256 chips.
+    assert ways(config, "v5e:8x16")[-1] == ["--topology=v5e:16x16"]
 
 
 def test_what_is_done_already_or_can_t_be_is_not_proposed():

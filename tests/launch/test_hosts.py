@@ -206,6 +206,9 @@ def test_hosts_from_a_file(fakes, workdir, tmp_path):
         (["run", "--hosts=a,-oProxyCommand=x", "--workdir=/b"], "is no name of a host"),
         (["run", "--hosts=a", "--workdir=/b", "--process_id=1"], "is set by this launcher"),
         (["run", "--hosts=a", "--workdir=/b", "--poll=x"], "--poll takes a whole number"),
+        (["run", "--hosts=a", "--workdir=/b", "--name=../x"], "--name takes letters, digits"),
+        (["run", "--hosts=a", "--workdir=/b", "--coordinator=a"], "must be HOST:PORT"),
+        (["run", "--hosts=a", "--workdir=gs:///b"], "--workdir must be gs://BUCKET/..."),
         (
             ["run", "--hosts=a", "--workdir=/b", "--extras=gpuu"],
             "--extras: there is no extra 'gpuu'",

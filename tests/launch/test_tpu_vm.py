@@ -188,6 +188,10 @@ def test_several_slices(fakes, arguments):
         (["run", *PLACE, "--type=v6e-8", "--workdir=/a"], "is gone with the slice; use gs://"),
         (["run", *PLACE, "--type=tpu7x-8", "--workdir=gs://a/b"], "no --runtime is known"),
         (["run", *PLACE, "--type=v6e-8", "--process_id=1"], "leave it out"),
+        (
+            ["run", *PLACE, "--type=v6e-8", "--workdir=gs://a/b", "--name=../x"],
+            "--name takes letters, digits",
+        ),
     ],
 )
 def test_wrong_words_are_refused_in_one_line(fakes, words, expected):

@@ -10,6 +10,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 import aninfonce_jax as an
+from aninfonce_jax.losses import spreading
 
 DRAWS = np.random.default_rng(0)
 POINTS = jnp.float32(DRAWS.normal(size=(64, 4)) + 0.3)
@@ -20,6 +21,13 @@ PENALTIES = {
     "spreading": (an.spreading_penalty, (POINTS,), 1e-5),
     "keeping": (an.keeping_penalty, (POINTS, SEEN), 1e-4),
 }
+
+
+@pytest.mark.parametrize("mode", ["pmap", "checked", "unchecked"])
+def test_spreading_takes_tiles_on_many_devices_too(mode, monkeypatch):
+    monkeypatch.setattr(spreading, "_MOST_AT_ONCE", 100)
+    monkeypatch.setattr(spreading, "_TILE", 24)
+    test_value_and_gradient_are_those_of_one_device("spreading", mode)
 
 
 @pytest.mark.parametrize("mode", ["pmap", "checked", "unchecked"])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import aninfonce_jax as an
+from aninfonce_jax.losses import spreading
 
 POINTS = np.random.default_rng(0).normal(size=(16, 5)) + 0.3
 
@@ -34,6 +35,24 @@ def test_half_precision_is_summed_in_float32(dtype):
     found = an.spreading_penalty(points)
     assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, penalty(np.asarray(points, np.float64)), rtol=1e-3)
+
+
+def test_tiles_change_nothing(monkeypatch):
+    points = jnp.float32(np.random.default_rng(1).normal(size=(64, 4)))
+    whole = jax.value_and_grad(an.spreading_penalty)(points)
+    monkeypatch.setattr(spreading, "_MOST_AT_ONCE", 100)
+    # 64 keys are two tiles and a part of one.
+    monkeypatch.setattr(spreading, "_TILE", 24)
+    in_tiles = jax.value_and_grad(an.spreading_penalty)(points)
+    np.testing.assert_allclose(in_tiles[0], whole[0], rtol=1e-6)
+    np.testing.assert_allclose(in_tiles[1], whole[1], rtol=1e-5, atol=1e-8)
+
+
+def test_memory_does_not_grow_with_the_square_of_the_batch():
+    """All pairs of 16,384 would take 1 GiB."""
+    points = jax.ShapeDtypeStruct((16384, 4), jnp.float32)
+    compiled = jax.jit(jax.grad(an.spreading_penalty)).lower(points).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 2**28
 
 
 def test_from_all_alike_to_spread_evenly():

@@ -221,6 +221,20 @@ def test_penalties_add_up():
     np.testing.assert_allclose(total, expected, rtol=1e-5)
 
 
+def test_no_device_holds_all_pairs_for_a_penalty():
+    """Each of four devices has a quarter of the 2²⁸ pairs, 256 MiB."""
+    objective = AnInfoNCE(spreading=3.0)
+    params = objective.init(jax.random.key(0), DIM)
+    view = jax.ShapeDtypeStruct((16384, DIM), jnp.float32, sharding=PLACEMENT.split)
+
+    def loss(view1, view2):
+        rest = identity, Pairs(view1, view2), jax.random.key(1), PLACEMENT, jnp.float32(0)
+        return objective.in_training(params, *rest)[0]
+
+    compiled = jax.jit(jax.grad(loss)).lower(view, view).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 2**27
+
+
 @pytest.mark.parametrize("name", PENALTIES)
 def test_penalties_are_for_the_sphere(name):
     with pytest.raises(ValueError, match=f"{name} is for embeddings on the sphere"):
