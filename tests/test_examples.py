@@ -48,6 +48,12 @@ def test_image_folder_writes_a_report(tmp_path: Path) -> None:
     assert example["main"](tmp_path / "pictures", tmp_path / "run", example["TINY"]).exists()
 
 
+def test_image_folder_is_fitted_so_that_neighbours_are_alike(tmp_path: Path) -> None:
+    example = load("image_folder_fit")
+    example["draw_images"](tmp_path, of_each=60)
+    assert example["main"](tmp_path) > 0.9
+
+
 def test_pairs_of_sentences_are_prose_and_no_text_is_taken_twice(tmp_path: Path) -> None:
     summary, detail = "Sort the rows of a table.", "Rows that are equal keep their order."
     prose = f'"""{summary}\n\n{detail}\n"""\n'

@@ -309,13 +309,16 @@ class Session:
         loss = self.interval.known_loss() if step > 0 else None
         self.tools.progress.update(step, shown, loss=loss, force=True)
         if step < self.experiment.steps:  # at the end it is said in any case
-            self._warn_once(scores.get(registry.WARNINGS, ()))
+            self._warn_once(step, scores.get(registry.WARNINGS, ()))
 
-    def _warn_once(self, warnings: Sequence[str]) -> None:
+    def _warn_once(self, step: int, warnings: Sequence[str]) -> None:
         """Says what is wrong with the network, but not at every evaluation again."""
         if not self._has_warned:
             for warning in warnings:
-                self.tools.progress.warn(warning)
+                # Early on some are no cause for alarm.
+                self.tools.progress.warn(
+                    f"after {step:,} of {self.experiment.steps:,} steps: {warning}"
+                )
         self._has_warned = bool(warnings)
 
     def _save(self, step: int, state: TrainState) -> None:
