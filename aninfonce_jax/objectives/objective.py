@@ -7,7 +7,7 @@ a function that encodes, and so may encode as many views as it wants.
 import abc
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -198,3 +198,22 @@ def pair_shapes(source: Source) -> Pairs:
     """Returns shapes of the pairs of a source, None where it does not know; nothing is computed."""
     fed = source.fed(2)
     return jax.eval_shape(lambda key, fed: source.pairs(key, fed, 2), jax.random.key(0), fed)
+
+
+def checked_loss(objective: Objective, returned: Any) -> tuple[Array, Metrics]:
+    """Returns what an objective gave for a batch, if it is a loss and scalars to log; traced.
+
+    Raises:
+      TypeError: it is something else.
+    """
+    found = "one array" if isinstance(returned, jax.Array) else type(returned).__name__
+    if isinstance(returned, tuple) and len(returned) == 2 and isinstance(returned[1], Mapping):
+        loss, metrics = returned
+        shapes = {"the loss": jnp.shape(loss)} | {k: jnp.shape(v) for k, v in metrics.items()}
+        found = ", ".join(f"{name} of shape {shape}" for name, shape in shapes.items() if shape)
+        if not found:
+            return loss, metrics
+    raise TypeError(
+        f"{type(objective).__name__} must return its loss, one number, and a dict of numbers to "
+        f"log, got {found}"
+    )

@@ -31,7 +31,7 @@ from aninfonce_jax.models.encoder import (
     as_encoder,
     embedding_dim,
 )
-from aninfonce_jax.objectives.objective import Objective
+from aninfonce_jax.objectives.objective import Objective, checked_loss
 from aninfonce_jax.placement import Placement
 from aninfonce_jax.sources.source import Source
 from aninfonce_jax.training.described import describe_part
@@ -205,7 +205,9 @@ class Experiment:
     def loss(self, weights: Weights, pairs: Pairs, key: Array, placement: Placement) -> Array:
         """Returns the loss of pairs that are spread over the devices, as in evaluation."""
         encode = self._evaluated(weights)
-        return self.objective(weights.params["objective"], encode, pairs, key, placement)[0]
+        params = weights.params["objective"]
+        returned = self.objective(params, encode, pairs, key, placement)
+        return checked_loss(self.objective, returned)[0]
 
     def training_loss(
         self, weights: Weights, pairs: Pairs, key: Array, placement: Placement, step: Array
@@ -215,9 +217,10 @@ class Experiment:
         encode = _TrainingPass(self, weights, noise_key)
         params = weights.params["objective"]
         with jax.named_scope("loss"):
-            loss, metrics = self.objective.in_training(
+            returned = self.objective.in_training(
                 params, encode, pairs, objective_key, placement, progress=step / self.steps
             )
+        loss, metrics = checked_loss(self.objective, returned)
         return loss, (encode.state, metrics)
 
     def init_state(self) -> TrainState:

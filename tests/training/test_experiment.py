@@ -277,6 +277,32 @@ def test_as_many_pairs_as_the_batch_has_must_come(source, error, said):
         an.train(experiment, placement=Placement.local(1), progress="off")
 
 
+class Returns(an.Objective):
+    """An objective that returns what it was made with, of a loss of ones."""
+
+    def __init__(self, make):
+        self.make = make
+
+    def __call__(self, params, encode, pairs, key, placement):
+        return self.make(jnp.ones(len(pairs.view1)))
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda each: (each, {}), r"the loss of shape \(16,\)"),
+        (lambda each: each.mean(), "one array"),
+        (lambda each: (each.mean(), {"own": each}), r"own of shape \(16,\)"),
+        (lambda each: (each.mean(), each.mean()), "tuple"),
+    ],
+)
+def test_an_objective_returns_one_number_and_those_to_log(make, found):
+    experiment = dataclasses.replace(make_experiment(), objective=Returns(make))
+    said = f"^Returns must return its loss, one number, and a dict of numbers to log, got {found}"
+    with pytest.raises(TypeError, match=said):
+        an.train(experiment, placement=Placement.local(1), progress="off")
+
+
 def test_too_few_samples_for_the_factors_are_refused(small_config):
     built = build_experiment(small_config())
     factors = built.source.known.latents.dim
