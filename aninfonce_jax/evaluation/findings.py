@@ -17,12 +17,14 @@ class Findings:
       intervals: of those scores that have one, under the same names.
       embeddings: of some examples, [n, dim], as the objective compares them.
       observations: what was embedded, [n, ...], where it is exact: without noise.
+      latents: of those examples, [n, factors], where they are known.
     """
 
     scores: dict[str, Any] = dataclasses.field(default_factory=dict)
     intervals: dict[str, Any] = dataclasses.field(default_factory=dict)
     embeddings: np.ndarray | None = None
     observations: np.ndarray | None = None
+    latents: np.ndarray | None = None
 
     def add(self, other: "Findings") -> None:
         """Takes over what another part has found."""
@@ -30,6 +32,7 @@ class Findings:
         self.intervals |= other.intervals
         if other.embeddings is not None:
             self.embeddings, self.observations = other.embeddings, other.observations
+            self.latents = other.latents
 
 
 class Part(Protocol):

@@ -8,6 +8,8 @@ from aninfonce_jax.scores.lost import ONE_SIDED, TOLD, lost_factor_traces
 # may be unevenly spread, or depend on each other, without any loss. The first is a share of the
 # squared length.
 _OFFSET, _TOLD = 0.5, 0.5
+# A trace is the process's own if its latents have this share of the limit.
+_NEAR = 0.9
 _MORE = "with more steps, or with larger batches"
 _ADVICE = (
     "Train again with objective.kind=aninfonce and objective.spreading=3, and with "
@@ -23,6 +25,7 @@ def find_lost_factor(
     *,
     on_sphere: bool = True,
     as_many: bool = True,
+    latents: np.ndarray | None = None,
 ) -> str | None:
     """Returns a sentence if a factor looks lost, and what to do; None if all look found.
 
@@ -31,14 +34,21 @@ def find_lost_factor(
       observations: what was embedded, [samples, ...]; None: not known, or not to be looked at.
       on_sphere: whether the directions of embeddings are all that counts.
       as_many: whether there are known to be as many outputs as factors.
+      latents: of the process, [samples, dim], if they are known: what they show themselves, as
+        those around a pole of the sphere do, is no sign of a loss. None: they are spread evenly.
     """
     samples, dim = embeddings.shape
     # Moments of fewer samples scatter by more than what is looked for.
     if dim < 2 or samples < 16 * dim or (on_sphere and not np.all(np.any(embeddings, axis=1))):
         return None
-    traces = lost_factor_traces(embeddings, observations if as_many else None, on_sphere=on_sphere)
+    seen = observations if as_many else None
+    traces = lost_factor_traces(embeddings, seen, on_sphere=on_sphere)
     if as_many:
         found = [trace for trace in traces if trace.found]
+        if found and latents is not None:
+            theirs = lost_factor_traces(latents, seen, on_sphere=on_sphere)
+            own = {trace.name for trace in theirs if trace.value > _NEAR * trace.limit}
+            found = [trace for trace in found if trace.name not in own]
         begin, means = (
             "a factor looks lost",
             "; an encoder that found all of them shows no such thing",

@@ -38,7 +38,7 @@ def make_recovery(experiment: Experiment, placement: Placement, known: Latents) 
     def recover(weights: Weights, *, full: bool) -> Findings:
         features = np.asarray(placement.fetch(embed(weights, observations)), np.float64)
         findings = recovery_findings(true_latents, features, known.concentration)
-        findings.observations = np.asarray(observations)
+        findings.observations, findings.latents = np.asarray(observations), true_latents
         if full:
             findings.add(nonlinear_findings(true_latents, features))
             compared = experiment.objective.compared(jnp.asarray(features))

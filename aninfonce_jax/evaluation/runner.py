@@ -111,7 +111,13 @@ def _lost_factor(experiment: Experiment, findings: Findings) -> list[str]:
     # Off the sphere there is no telling which outputs are meant to be factors.
     if not (on_sphere or as_many):
         return []
-    lost = find_lost_factor(embeddings, findings.observations, on_sphere=on_sphere, as_many=as_many)
+    lost = find_lost_factor(
+        embeddings,
+        findings.observations,
+        on_sphere=on_sphere,
+        as_many=as_many,
+        latents=findings.latents,
+    )
     return [lost] if lost else []
 
 

@@ -49,6 +49,18 @@ def test_where_nothing_can_be_known_nothing_is_said(embeddings):
     assert find_lost_factor(embeddings) is None
 
 
+def test_what_the_latents_show_themselves_is_no_loss():
+    """Latents around a pole lie to one side, and are bunched: an encoder that found all is, too."""
+    off_centre = UNIFORM + 2 * FIRST
+    assert find_lost_factor(off_centre) is not None
+    assert find_lost_factor(off_centre, latents=off_centre) is None
+    # What they do not show is spoken of still.
+    doubled = np.column_stack([off_centre[:, :5], off_centre[:, 4]])
+    assert "outputs 5 and 6 carry the same" in find_lost_factor(doubled, latents=off_centre)
+    folded = with_output(np.abs(UNIT[:, 0]))
+    assert find_lost_factor(folded, latents=UNIT) == find_lost_factor(folded)
+
+
 def test_data_whose_factors_nobody_counted_are_not_slandered():
     """What may be the data's own doing is not mentioned; what is, is put as a question."""
     one_sided = UNIT + 0.3 * FIRST
@@ -90,3 +102,15 @@ def test_outputs_are_held_against_factors_only_if_there_are_as_many(factors, on_
     said = _lost_factor(experiment, folded)
     assert [text.startswith(begin) for text in said] == ([] if begin is None else [True])
     assert _lost_factor(experiment, Findings()) == []
+
+
+def test_a_run_knows_what_its_latents_show():
+    """The latents of a process reach the warning."""
+    folded = with_output(np.abs(UNIT[:, 0]))
+    known = Known(latents=Latents(lambda key, count: (jax.random.normal(key, (count, 6)),) * 2))
+    experiment = SimpleNamespace(
+        source=SimpleNamespace(known=known), objective=SimpleNamespace(compares_directions=True)
+    )
+    findings = Findings()
+    findings.add(Findings(embeddings=folded, latents=folded))
+    assert _lost_factor(experiment, findings) == []
