@@ -15,8 +15,10 @@ from typing import Any, NamedTuple
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
+from matplotlib.textpath import TextPath
 
 from aninfonce_jax.files import write_bytes
 from aninfonce_jax.remote import AnyPath
@@ -27,8 +29,9 @@ Draw = Callable[[Axes], None]
 
 PANEL_SIZE = (3.9, 2.7)
 _COLUMNS = 3
-# The width of a legend's entry, and the height of every further row of entries.
-_KEY_INCHES, _KEY_ROW_INCHES = 2.4, 0.3
+# The least width of a legend's entry, what stands beside its words, and the height of every further
+# row of entries.
+_KEY_INCHES, _MARK_INCHES, _KEY_ROW_INCHES = 2.4, 0.75, 0.3
 
 STYLE = {
     "font.family": "sans-serif",
@@ -195,7 +198,9 @@ def _save(figure: Figure, title: str, keys: Sequence[Key], stem: AnyPath) -> Non
     figure.suptitle(title, fontsize=12, fontweight="bold")
     if handles := [_legend_handle(key) for key in keys]:
         # As many entries beside each other as a narrow figure has room for.
-        columns = min(len(handles), 4, max(1, int(figure.get_figwidth() / _KEY_INCHES)))
+        widest = max(_inches(key.label) for key in keys) + _MARK_INCHES
+        room = int(figure.get_figwidth() / max(_KEY_INCHES, widest))
+        columns = min(len(handles), 4, max(1, room))
         rows = -(-len(handles) // columns)
         figure.set_figheight(figure.get_figheight() + _KEY_ROW_INCHES * (rows - 1))
         figure.legend(handles=handles, loc="outside lower center", ncols=columns)
@@ -209,6 +214,11 @@ def _save(figure: Figure, title: str, keys: Sequence[Key], stem: AnyPath) -> Non
         buffer = io.BytesIO()
         figure.savefig(buffer, format=name, **options)
         write_bytes(stem.with_suffix(f".{name}"), buffer.getvalue())
+
+
+def _inches(words: str) -> float:
+    font = FontProperties(size=matplotlib.rcParams["legend.fontsize"])
+    return float(TextPath((0, 0), words, prop=font).get_extents().width) / 72
 
 
 def _legend_handle(key: Key) -> Line2D | Patch:

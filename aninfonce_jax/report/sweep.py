@@ -142,11 +142,13 @@ def _lines(sweep: SweepResults, x: XAxis) -> list[Line]:
     others = [field for field in sweep.fields if field != x.field]
     found: dict[str, dict[float, list[SweepRow]]] = {}
     for row in sweep.rows:
-        label = ", ".join(_named(field, row.values.get(field)) for field in others)
+        # What a point leaves alone says nothing of it.
+        own = (field for field in others if field in row.values)
+        label = ", ".join(_named(field, row.values[field]) for field in own)
         found.setdefault(label, {}).setdefault(x.at(row), []).append(row)
     return [
         Line(
-            label or "all runs",
+            label or ("all runs" if len(found) == 1 else "as the config has it"),
             RUN_COLORS[place % len(RUN_COLORS)],
             place,
             tuple(Setting(at, tuple(own[at])) for at in sorted(own)),

@@ -1,6 +1,7 @@
 """The page and the table of a sweep, from work directories that the loop wrote."""
 
 import csv
+import dataclasses
 import json
 import shutil
 
@@ -64,3 +65,18 @@ def test_the_page_shows_what_is_known_and_what_is_missing(swept):
     assert 'class="key line' not in page
     assert (swept / "figures" / "sweep-scores.png").stat().st_size > 5000
     assert write_sweep(swept).read_text() == page
+
+
+def test_what_a_point_leaves_alone_is_not_in_its_name(swept):
+    record = workdir.read_sweep(swept)
+    first, second, later = record.points
+    field = "objective.spreading"
+    kept = dataclasses.replace(second, values=second.values | {field: 3.0})
+    record = dataclasses.replace(
+        record, fields=(*record.fields, field), points=(first, kept, later)
+    )
+    workdir.write_sweep(swept, record)
+    page = write_sweep(swept).read_text()
+    assert "spreading 3" in page
+    assert "as the config has it" in page
+    assert "spreading None" not in page
